@@ -1,0 +1,1 @@
+"""What only a proxy can do: the mitmproxy side of the project."""

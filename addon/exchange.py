@@ -1,0 +1,193 @@
+"""One exchange as the addon sees it: what its request says, and the response on its way to the client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from addon.coding import CorruptError, Decoder
+from dsml_core.context import Context
+from dsml_core.report import Report
+
+BODY_LIMIT = 32 * 1024 * 1024  # bytes of one JSON body that are kept until it is complete
+
+Source = Callable[[bytes], bytes | Iterable[bytes]]
+
+
+class Rewriter(Protocol):
+    """What the core's Repairer is to the addon: decoded bytes of one response in, bytes for the client out."""
+
+    report: Report
+
+    def feed(self, data: bytes) -> bytes: ...
+
+    def close(self, clean: bool = True) -> bytes: ...
+
+    def flush_idle(self) -> bytes: ...
+
+
+class Collector:
+    """Hands a JSON body to a rewriter in one piece, when it is complete.
+
+    White space before the body goes out as it comes: some providers send it as a sign of life while the model
+    works. A body over the limit goes out as it is.
+    """
+
+    def __init__(self, rewriter: Rewriter, limit: int = BODY_LIMIT) -> None:
+        self.report = rewriter.report
+        self._rewriter = rewriter
+        self._limit = limit
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> bytes:
+        if not self._size and not data.strip():
+            return data
+        self._size += len(data)
+        self._pieces.append(data)
+        return self._release() if self._size > self._limit else b""
+
+    def close(self, clean: bool = True) -> bytes:
+        if not clean or self._size > self._limit:
+            return self._release()
+        return self._rewriter.feed(self._release()) + self._rewriter.close()
+
+    def flush_idle(self) -> bytes:
+        return b""
+
+    def _release(self) -> bytes:
+        held = b"".join(self._pieces)
+        self._pieces.clear()
+        return held
+
+
+class Pipe:
+    """mitmproxy's stream callable for one response.
+
+    Called with the bytes of the body as they arrive, and with b"" at its end; returns what the client gets. It never
+    returns an empty piece, which would end a chunked response, and never raises, which would lose the piece.
+
+    `observe` feeds the rewriter a copy and passes everything on. `source` is a callable that was there before us.
+    `broken` says why the body cannot be trusted to its end: nothing more is returned, and the connection must not
+    end as if all were well. `fault` is the last exception that was caught here.
+    """
+
+    def __init__(
+        self,
+        rewriter: Rewriter,
+        decoder: Decoder,
+        *,
+        observe: bool = False,
+        source: Source | None = None,
+        idle_flush: float = 0.0,
+    ) -> None:
+        self.report = rewriter.report
+        self.idle_flush = idle_flush  # seconds
+        self.fed = False
+        self.fed_at = 0.0  # time.monotonic() of the last piece
+        self.broken: str | None = None
+        self.fault: Exception | None = None
+        self._rewriter = rewriter
+        self._decoder = decoder
+        self._observe = observe
+        self._source = source
+        self._open = True
+
+    def __call__(self, data: bytes) -> list[bytes]:
+        self.fed, self.fed_at = True, time.monotonic()
+        arrived = self._arrived(data)
+        sent = [self._advance(piece) for piece in arrived]
+        if not data:
+            sent.append(self._close())
+        return [piece for piece in (arrived if self._observe else sent) if piece]
+
+    def flush_idle(self) -> bytes:
+        """What may go out now that the provider is silent."""
+        return self._guarded(self._rewriter.flush_idle) if self._open and not self._observe else b""
+
+    def abort(self) -> bytes:
+        """What was held when the provider broke off."""
+        held = self._close(clean=False)
+        return b"" if self._observe else held
+
+    def _arrived(self, data: bytes) -> list[bytes]:
+        if self._source is None:
+            return [data] if data else []
+        try:
+            made = self._source(data)
+            return [piece for piece in ([made] if isinstance(made, bytes) else made) if piece]
+        except Exception as error:  # another addon's code: the piece goes on as it came
+            self.fault = error
+            return [data] if data else []
+
+    def _advance(self, data: bytes) -> bytes:
+        if not self._open:
+            return b""
+        try:
+            decoded = self._decoder.feed(data)
+        except CorruptError as error:
+            self.broken = str(error)
+            rest = error.decoded
+            return self._guarded(lambda: self._rewriter.feed(rest), rest) + self._close(clean=False)
+        return self._guarded(lambda: self._rewriter.feed(decoded), decoded)
+
+    def _close(self, clean: bool = True) -> bytes:
+        if not self._open:
+            return b""
+        self._open = False
+        return self._guarded(lambda: self._rewriter.close(clean))
+
+    def _guarded(self, step: Callable[[], bytes], instead: bytes = b"") -> bytes:
+        """A Repairer gives back what it held when it fails. This is for a failure of that promise."""
+        try:
+            return step()
+        except Exception as error:
+            self.fault = error
+            self._rewriter = _Through(self.report)
+            return instead
+
+
+class _Through:
+    """A rewriter that has given up."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+
+    def feed(self, data: bytes) -> bytes:
+        return data
+
+    def close(self, clean: bool = True) -> bytes:
+        return b""
+
+    def flush_idle(self) -> bytes:
+        return b""
+
+
+class Exchange:
+    """What is known of one flow between its request and the end of its response."""
+
+    def __init__(self, wire: str) -> None:
+        self.wire = wire
+        self.context = Context()
+        self.pipe: Pipe | None = None
+
+
+_ATTRIBUTE = "dsml_exchange"  # a plain attribute: flow.metadata is saved with the flow and takes JSON only
+
+
+def attach(flow: object, exchange: Exchange) -> None:
+    setattr(flow, _ATTRIBUTE, exchange)
+
+
+def of(flow: object) -> Exchange | None:
+    exchange: Exchange | None = getattr(flow, _ATTRIBUTE, None)
+    return exchange
+
+
+def detach(flow: object) -> Exchange | None:
+    """The exchange of `flow`, which then has none."""
+    exchange = of(flow)
+    if exchange is not None:
+        delattr(flow, _ATTRIBUTE)
+    return exchange

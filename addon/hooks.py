@@ -1,0 +1,227 @@
+"""The addon's hooks: which flows are ours, and what is done with each. A fault in a hook never costs a flow."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+from collections.abc import Callable
+from types import ModuleType
+from typing import Optional
+
+from mitmproxy import ctx, exceptions
+from mitmproxy.addonmanager import Loader
+from mitmproxy.http import HTTPFlow, Response
+
+from addon import exchange, log, options
+from addon.coding import decoder_for
+from addon.exchange import Collector, Exchange, Pipe, Rewriter
+from dsml_core.context import read_context
+from dsml_core.formats import wire_of
+from dsml_core.policy import Policy
+from dsml_core.stream import Repairer
+
+logger = logging.getLogger("dsml")
+
+STREAMED = ("text/event-stream", "application/x-ndjson")
+WHOLE = ("application/json",)
+
+
+class Untouched(Exception):
+    """Why a response is left alone."""
+
+
+Hook = Callable[["Dsml", HTTPFlow], None]
+
+
+def guarded(hook: Hook) -> Hook:
+    """A hook that reports its own exceptions: the flow goes on as if we were not there."""
+
+    @functools.wraps(hook)
+    def safe(self: Dsml, flow: HTTPFlow) -> None:
+        try:
+            hook(self, flow)
+        except Exception:
+            logger.warning("dsml: fault in %s, the flow goes on without us", hook.__name__, exc_info=True)
+
+    return safe
+
+
+class Dsml:
+    """The object mitmproxy talks to."""
+
+    name = "dsml"
+
+    def __init__(self) -> None:
+        self.settings = options.Settings()
+        self.tally = log.Tally()
+        self._pushing: ModuleType | None = None
+        self._running = False
+
+    def load(self, loader: Loader) -> None:
+        for sentence in options.settle_deferred(ctx.options.deferred):
+            logger.error("dsml: %s", sentence)  # an error while starting stops mitmproxy
+        for option in options.OPTIONS:
+            # The type is compared with this spelling.
+            loader.add_option(option.name, Optional[str], option.default, option.help)  # type: ignore[arg-type] # noqa: UP045
+        try:
+            self._pushing = importlib.import_module("addon.pushing")
+            self._pushing.install()
+        except (ImportError, AttributeError) as error:
+            self._pushing = None
+            logger.warning(
+                "dsml: this mitmproxy is built in another way (%s): held text waits for a provider that is silent, "
+                "and is lost when the provider breaks off",
+                error,
+            )
+
+    def configure(self, updated: set[str]) -> None:
+        try:
+            if sentence := options.unknown(ctx.options.deferred):
+                raise ValueError(sentence)
+            self.settings = options.read({row.name: getattr(ctx.options, row.name) for row in options.OPTIONS})
+        except ValueError as error:
+            if self._running:
+                raise exceptions.OptionsError(f"dsml: {error}") from None  # type: ignore[no-untyped-call]
+            logger.error("dsml: %s", error)  # stops mitmproxy too, and shows no traceback
+
+    def running(self) -> None:
+        self._running = True
+
+    def done(self) -> None:
+        if self._pushing:
+            self._pushing.uninstall()
+        logger.info("dsml: %s", self.tally.summary())
+
+    @guarded
+    def requestheaders(self, flow: HTTPFlow) -> None:
+        exchange.detach(flow)  # a flow may be replayed
+        wire = wire_of(flow.request.path)
+        if not flow.live or self.settings.mode == "off" or flow.request.method != "POST" or wire is None:
+            return
+        exchange.attach(flow, Exchange(wire))
+        if self.settings.mode == "repair" and (self.settings.stream or self.settings.body):
+            flow.request.headers["accept-encoding"] = "identity"
+
+    @guarded
+    def request(self, flow: HTTPFlow) -> None:
+        if current := exchange.of(flow):
+            current.context = read_context(current.wire, flow.request.get_content(strict=False))
+
+    @guarded
+    def responseheaders(self, flow: HTTPFlow) -> None:
+        response = flow.response
+        if not flow.live or response is None or response.raw_content is not None:
+            return  # loaded from a file, or made by another addon: there is no stream
+        if content_type(response) in STREAMED and not response.stream:
+            response.stream = True  # mitmproxy would keep an event stream back until its end
+        if current := exchange.of(flow):
+            try:
+                current.pipe = self._pipe(current, response)
+            except Untouched as reason:
+                exchange.detach(flow)
+                logger.debug("dsml: %s untouched: %s", current.wire, reason)
+                return
+            if self.settings.mode == "repair":
+                reframe(flow.request.http_version, response)
+            response.stream = current.pipe
+
+    @guarded
+    def response(self, flow: HTTPFlow) -> None:
+        current = exchange.detach(flow)
+        if current is None or flow.response is None:
+            return
+        if current.pipe is None:
+            try:
+                current.pipe = self._repair_stored(current, flow.response)
+            except Untouched as reason:
+                logger.debug("dsml: %s untouched: %s", current.wire, reason)
+                return
+        elif current.pipe.broken and flow.killable:
+            flow.kill()  # type: ignore[no-untyped-call] # only where pushing could not end it at once
+        self._report(current.pipe)
+
+    @guarded
+    def error(self, flow: HTTPFlow) -> None:
+        current = exchange.detach(flow)
+        if current and current.pipe:
+            current.pipe.abort()
+            self._report(current.pipe, flow.error.msg if flow.error else "broken off")
+
+    def _pipe(self, current: Exchange, response: Response, *, stored: bool = False) -> Pipe:
+        """The pipe for a response, `Untouched` when it is none of ours."""
+        if not 200 <= response.status_code < 300:
+            raise Untouched(f"status {response.status_code}")
+        kind = content_type(response)
+        if kind not in STREAMED + WHOLE:
+            raise Untouched(f"content type {kind or 'missing'}")
+        if not (self.settings.stream if kind in STREAMED else self.settings.body):
+            raise Untouched("switched off by dsml_stream or dsml_body")
+        context = current.context
+        if context.tools is not None and not context.tools:
+            raise Untouched("the request declares no tools")
+        decoder = decoder_for("" if stored else response.headers.get("content-encoding", ""))
+        if decoder is None:
+            raise Untouched(f"content encoding {response.headers['content-encoding']}")
+        repairer: Rewriter = Repairer(
+            current.wire, tools=context.tools, policy=self._policy(current), stream=kind in STREAMED
+        )
+        return Pipe(
+            repairer if kind in STREAMED else Collector(repairer),
+            decoder,
+            observe=self.settings.mode == "observe",
+            source=response.stream if callable(response.stream) else None,
+            idle_flush=self.settings.idle_flush,
+        )
+
+    def _policy(self, current: Exchange) -> Policy:
+        settings = self.settings
+        return Policy(
+            profile=settings.profile,
+            values=settings.values,
+            undeclared=settings.undeclared,
+            candidate_limit=settings.candidate_limit,
+            hold_limit=settings.hold_limit,
+            declared_hold_limit=settings.declared_hold_limit,
+            calls=current.context.calls,
+            quoted=current.context.quoted,
+        )
+
+    def _repair_stored(self, current: Exchange, response: Response) -> Pipe:
+        """Repair a response that another addon has made, in place."""
+        pipe = self._pipe(current, response, stored=True)
+        try:
+            content = response.get_content(strict=True) or b""
+        except ValueError as error:
+            raise Untouched(str(error)) from None
+        repaired = b"".join(pipe(content) + pipe(b""))
+        if repaired != content:
+            response.content = repaired
+        return pipe
+
+    def _report(self, pipe: Pipe, ended: str = "") -> None:
+        self.tally.add(pipe.report)
+        if pipe.fault:
+            logger.warning("dsml: fault, the response went on without us", exc_info=pipe.fault)
+        if pipe.broken:
+            logger.warning("dsml: %s: the provider's content encoding is damaged: %s", pipe.report.wire, pipe.broken)
+        if line := log.decision(pipe.report, observe=self.settings.mode == "observe"):
+            level = logging.WARNING if pipe.report.faults else logging.INFO
+            logger.log(level, "dsml: %s%s", line, ended and f": {ended}")
+
+
+def content_type(response: Response) -> str:
+    """The media type, lower case, without its parameters."""
+    value: str = response.headers.get("content-type", "")
+    return value.partition(";")[0].strip().lower()
+
+
+def reframe(client_version: str, response: Response) -> None:
+    """Headers for a body that is decoded and may change its length.
+
+    HTTP/2 frames it; HTTP/1.1 needs chunks to keep the connection alive; in HTTP/1.0 the connection's end is its end.
+    """
+    response.headers.pop("content-encoding", None)
+    response.headers.pop("content-length", None)
+    if client_version == "HTTP/1.1" and response.http_version != "HTTP/1.0":
+        response.headers.setdefault("transfer-encoding", "chunked")

@@ -1,0 +1,106 @@
+"""Sending bytes at moments for which mitmproxy has no hook: while the provider is silent, and when it breaks off.
+
+The only way is a subclass of mitmproxy's layer for one HTTP exchange. All that is known of mitmproxy's inside is in
+this file. Without it text that only might become markup waits for the provider, and what was held when the provider
+broke off is lost.
+"""
+
+from __future__ import annotations
+
+import time
+
+from mitmproxy.proxy import commands, events, layer
+from mitmproxy.proxy.layers import http
+from mitmproxy.proxy.layers.http import HttpStream, SendHttp
+from mitmproxy.proxy.layers.http._events import ErrorCode, RequestProtocolError, ResponseData, ResponseProtocolError
+
+from addon import exchange
+
+_NEEDED = (
+    (http, ("HttpLayer", "HttpStream")),
+    (HttpStream, ("_handle_event", "handle_protocol_error", "state_stream_response_body", "state_errored")),
+    (commands, ("RequestWakeup",)),
+    (events, ("Wakeup",)),
+)
+
+_TOO_SOON = 0.001  # seconds; timers may fire a little early
+
+
+class PushingStream(HttpStream):
+    """`HttpStream` that asks the flow's pipe, when there is one, whether something should go out."""
+
+    _timer: commands.RequestWakeup | None = None
+
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if isinstance(event, events.Wakeup) and event.command is self._timer:
+            self._timer = None
+            yield from self._idle()
+            return
+        yield from super()._handle_event(event)
+        if isinstance(event, ResponseData):
+            yield from self._after_data()
+
+    def handle_protocol_error(
+        self, event: RequestProtocolError | ResponseProtocolError
+    ) -> layer.CommandGenerator[None]:
+        pipe = self._pipe()
+        if pipe and isinstance(event, ResponseProtocolError) and self.client_state != self.state_errored:
+            yield from self._push(pipe.abort())
+        yield from super().handle_protocol_error(event)
+
+    def _pipe(self) -> exchange.Pipe | None:
+        """The pipe of the response that is being streamed now."""
+        if self.server_state != self.state_stream_response_body:
+            return None
+        current = exchange.of(self.flow)
+        return current.pipe if current else None
+
+    def _after_data(self) -> layer.CommandGenerator[None]:
+        pipe = self._pipe()
+        if pipe is None:
+            return
+        if pipe.broken:
+            message = f"content-encoding cannot be decoded: {pipe.broken}"
+            code = ErrorCode.GENERIC_SERVER_ERROR
+            yield SendHttp(RequestProtocolError(self.stream_id, message, code), self.context.server)
+            yield from self.handle_protocol_error(ResponseProtocolError(self.stream_id, message, code))
+        elif pipe.idle_flush and self._timer is None:
+            yield from self._wake_in(pipe.idle_flush)
+
+    def _idle(self) -> layer.CommandGenerator[None]:
+        pipe = self._pipe()
+        if pipe is None:
+            return
+        left = pipe.fed_at + pipe.idle_flush - time.monotonic()
+        if left > _TOO_SOON:
+            yield from self._wake_in(left)
+        else:
+            yield from self._push(pipe.flush_idle())
+
+    def _wake_in(self, seconds: float) -> layer.CommandGenerator[None]:
+        self._timer = commands.RequestWakeup(seconds)
+        yield self._timer
+
+    def _push(self, data: bytes) -> layer.CommandGenerator[None]:
+        if not data:
+            return
+        if self.context.options.store_streamed_bodies:
+            self.response_body_buf += data
+        yield SendHttp(ResponseData(self.stream_id, data), self.context.client)
+
+
+def install() -> None:
+    """Put `PushingStream` in the place of `HttpStream` for the exchanges that begin from now on.
+
+    `AttributeError` when this mitmproxy is built otherwise; importing this module may then raise it, or `ImportError`.
+    """
+    for owner, names in _NEEDED:
+        for name in names:
+            getattr(owner, name)
+    setattr(http, "HttpStream", PushingStream)  # noqa: B010
+
+
+def uninstall() -> None:
+    """Undo `install`, unless somebody else has taken the place since."""
+    if http.HttpStream is PushingStream:
+        setattr(http, "HttpStream", HttpStream)  # noqa: B010

@@ -1,0 +1,1 @@
+"""Repair of DeepSeek tool-call markup that leaked into text. Knows no proxy."""

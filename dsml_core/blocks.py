@@ -1,0 +1,70 @@
+"""What block tags do."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from dsml_core import tails, values
+from dsml_core.draft import Draft
+from dsml_core.grammar import Kind, Tag
+from dsml_core.hold import Block, Hold, State, Tail
+
+_BLOCK_ROWS: Final = {"calls": "V5", "tool_call": "V7", "function_calls": "V8", "tool_calls": "V1"}
+
+
+def open_block(hold: Hold, tag: Tag, offset: int) -> None:
+    """A block opener, or a nameless or unknown one (T2)."""
+    tails.leave_tail(hold, offset)
+    name = re.sub("[-]", "_", tag.name)
+    row = _BLOCK_ROWS.get(name, "W1" if name else "W2")
+    sure = tag.marked and tag.kind is Kind.BLOCK_OPEN
+    hold.block = Block(offset + tag.length, tag.marked, name, row, sure)
+    hold.state = State.BLOCK
+
+
+def reopen_block(hold: Hold, tag: Tag, offset: int) -> None:
+    """A block opener in a block: noise, or the first one was only mentioned (T2)."""
+    assert hold.block is not None
+    if hold.block.prose is not None or hold.block.json:
+        hold.out.text(offset)
+    elif not hold.block.decided and tag.kind is Kind.BARE_OPEN:
+        return
+    open_block(hold, tag, offset)
+
+
+def close_block(hold: Hold, tag: Tag, offset: int) -> None:
+    """The block's end; what is in it and was not an invoke is judged here."""
+    block, end = hold.block, offset + tag.length
+    assert block is not None
+    hold.cursor = end
+    block.marked = block.marked or tag.marked
+    named_unknown = bool(block.name) and not block.sure and block.row == "W1"
+    if block.json:
+        _json_calls(hold, block, offset, end)
+    elif block.decided:
+        hold.enter_tail(Tail.RESIDUE if block.recovered >= 0 else Tail.QUOTED, end)
+    elif block.prose is not None or named_unknown or not block.marked:
+        hold.abandon(end)
+    else:
+        hold.strip(end, "R2", "an empty block")
+        hold.enter_tail(Tail.RESIDUE)
+    hold.block = None
+    if hold.strict and hold.out.deferring and not hold.reasoning:
+        hold.out.remove(end, "V1", "the end of a block")
+        hold.out.confirm()
+
+
+def _json_calls(hold: Hold, block: Block, offset: int, end: int) -> None:
+    """T11: the block holds JSON objects with a name and arguments."""
+    found = values.read_calls(hold.tape.cut(block.body, offset))
+    markup = Draft(hold.out.done, block.body, "", block.marked)
+    markup.rows.add("I7")
+    if not found or not block.marked or hold.judge.is_echo(hold.tape.cut(block.body, offset)):
+        hold.abandon(end)
+        return
+    start = hold.out.done
+    hold.out.remove(end, "I7", "calls as JSON in a block", found[0][0])
+    for name, arguments in found:
+        hold.report(name, hold.judge.judge(name, arguments, "no arguments", markup), start, end)
+    hold.enter_tail(Tail.RESIDUE)

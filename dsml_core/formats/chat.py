@@ -1,0 +1,167 @@
+"""OpenAI Chat Completions (`/chat/completions`): chunks with `choices[].delta`, or one body with `choices[].message`."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from dsml_core.atoms import Atom, Call, Delta, Failed, Finish, Key, Native, Say
+from dsml_core.events import End, ToolCall
+from dsml_core.formats.wire import Body, Wire, dicts, make_id
+from dsml_core.parts import Part
+
+_REASONING = ("reasoning_content", "reasoning")  # DeepSeek's name and the gateways'
+_SAID = (*_REASONING, "content", "tool_calls", "function_call")
+_ENDS = {"length": End.LENGTH, "content_filter": End.REFUSAL}
+
+
+class Chat(Wire):
+    """A part is `(choice, field)`, a native call `(choice, index)`; the legacy `function_call` is one too."""
+
+    NAME: ClassVar[str] = "openai-chat"
+
+    def speaks(self, body: Body) -> bool:
+        return "choices" in body or "error" in body
+
+    def read(self, body: Body) -> list[Atom]:
+        self._remember(body)
+        atoms: list[Atom] = []
+        for choice in dicts(body.get("choices")):
+            said = choice.get("delta")
+            if isinstance(said, dict):
+                atoms += _read_said(_index(choice), said, ends=False)
+            if reason := choice.get("finish_reason"):
+                atoms.append(Finish(_index(choice), end=_ENDS.get(reason, End.STOP)))
+        if not atoms and body.get("error"):
+            atoms.append(Failed(0))
+        return atoms
+
+    def write(self, body: Body, atoms: Sequence[Atom], *, first: bool, last: bool) -> list[Body]:
+        choices = []
+        for choice in dicts(body.get("choices")):
+            mine = [atom for atom in atoms if atom.choice == _index(choice)]
+            if mine or first:
+                choices.append(self._reduced(choice, mine, first))
+        return [{key: value for key, value in body.items() if last or key != "usage"} | {"choices": choices}]
+
+    def say(self, choice: int, part: Part | None, text: str) -> list[Body]:
+        fields = part.fields if part is not None else ("content",)
+        return [self._chunk(choice, dict.fromkeys(fields, text))]
+
+    def call(self, choice: int, index: int, call: ToolCall) -> list[Body]:
+        return [self._chunk(choice, {"tool_calls": [{"index": index, **self._tool_call(choice, index, call)}]})]
+
+    def stop(self, choice: int) -> list[Body]:
+        return [self._chunk(choice, {}, "tool_calls")]
+
+    def noop(self, choice: int) -> Body:
+        return self._chunk(choice, {"content": ""})
+
+    def read_body(self, body: Body) -> list[Atom]:
+        self._remember(body)
+        atoms: list[Atom] = []
+        for choice in dicts(body.get("choices")):
+            said = choice.get("message")
+            if isinstance(said, dict):
+                atoms += _read_said(_index(choice), said, ends=True)
+                atoms.append(Finish(_index(choice), end=_ENDS.get(choice.get("finish_reason") or "", End.STOP)))
+        return atoms
+
+    def write_body(self, body: Body, atoms: Sequence[Atom]) -> Body:
+        choices = []
+        for choice in dicts(body.get("choices")):
+            mine = [atom for atom in atoms if atom.choice == _index(choice)]
+            said = _put(choice.get("message"), mine)
+            inserts = [insert for atom in mine for insert in atom.before]
+            calls = [self._tool_call(_index(choice), insert.index, insert.call) for insert in inserts
+                     if isinstance(insert, Call)]
+            texts = [insert.text for insert in inserts if isinstance(insert, Say)]
+            if calls:
+                said |= {"content": said.get("content") or None, "tool_calls": calls}
+            elif texts:
+                said["content"] = "".join(texts)
+            choices.append(_put_finish({**choice, "message": said}, mine))
+        return body | {"choices": choices}
+
+    # -- the shapes of this wire
+
+    def _remember(self, body: Body) -> None:
+        if not self.base and body.get("choices"):
+            self.base = {key: value for key, value in body.items() if key not in ("choices", "usage")}
+
+    def _chunk(self, choice: int, delta: Body, finish: str | None = None) -> Body:
+        return self.base | {"choices": [{"index": choice, "delta": delta, "finish_reason": finish}]}
+
+    def _tool_call(self, choice: int, index: int, call: ToolCall) -> Body:
+        arguments = json.dumps(call.arguments, ensure_ascii=False)
+        made = make_id("call_", self.base.get("id"), self.base.get("created"), choice, index, call.name, arguments)
+        return {"id": made, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+    def _reduced(self, choice: Body, atoms: Sequence[Atom], first: bool) -> Body:
+        """A choice of a chunk with these atoms only; what is no atom stays with the first run."""
+        delta = _put(choice.get("delta"), atoms)
+        mine = {field for atom in atoms if isinstance(atom, Delta) for field in atom.fields}
+        if any(isinstance(atom, Native) for atom in atoms):
+            mine |= {"tool_calls", "function_call"}
+        for field in list(delta):
+            if field not in mine and (not first or (field in _SAID and delta[field])):
+                del delta[field]
+        return _put_finish({**choice, "delta": delta}, atoms)
+
+
+def _index(item: Body, default: int = 0) -> int:
+    index = item.get("index")
+    return index if isinstance(index, int) else default
+
+
+def _read_said(choice: int, said: Body, ends: bool) -> list[Atom]:
+    """The atoms of a delta or message."""
+    atoms: list[Atom] = []
+    texts = {field: said[field] for field in _REASONING if isinstance(said.get(field), str) and said[field]}
+    for text in dict.fromkeys(texts.values()):
+        fields = tuple(field for field in texts if texts[field] == text)
+        atoms.append(Delta(choice, (choice, fields[0] if atoms else _REASONING), text, reasoning=True, fields=fields))
+    if (content := said.get("content")) and isinstance(content, str):
+        atoms.append(Delta(choice, (choice, "content"), content, fields=("content",)))
+    for key, function in _functions(choice, said):
+        name, arguments = function.get("name"), function.get("arguments")
+        atoms.append(Native(choice, key, name or None, arguments if isinstance(arguments, str) else "", ends=ends))
+    return atoms
+
+
+def _functions(choice: int, said: Body) -> list[tuple[Key, Body]]:
+    """The structured calls of a delta or message, by key: those of `tool_calls` and the legacy one."""
+    functions: list[tuple[Key, Body]] = []
+    for position, item in enumerate(dicts(said.get("tool_calls"))):
+        functions.append(((choice, _index(item, position)), item.get("function") or {}))
+    if isinstance(legacy := said.get("function_call"), dict):
+        functions.append(((choice, "function_call"), legacy))
+    return functions
+
+
+def _put(said: Any, atoms: Sequence[Atom]) -> Body:
+    """A copy of a delta or message with what the engine decided."""
+    new: Body = dict(said) if isinstance(said, dict) else {}
+    for atom in atoms:
+        if isinstance(atom, Delta) and atom.shown is not None:
+            new |= dict.fromkeys(atom.fields, atom.shown)
+    better = {atom.key: atom.shown for atom in atoms if isinstance(atom, Native) and atom.shown is not None}
+    if better:
+        new = copy.deepcopy(new)
+        for key, function in _functions(atoms[0].choice, new):
+            if key in better:
+                function["arguments"] = better[key]
+    return new
+
+
+def _put_finish(choice: Body, atoms: Sequence[Atom]) -> Body:
+    finish = next((atom for atom in atoms if isinstance(atom, Finish)), None)
+    reason = choice.get("finish_reason") if finish is not None else None
+    if finish is not None and finish.called and reason != "function_call":
+        reason = "tool_calls"
+    new = {**choice, "finish_reason": reason}
+    if new.get("logprobs") and any(isinstance(atom, Delta) and atom.shown is not None for atom in atoms):
+        new["logprobs"] = None  # they tell the tokens of the text that is gone
+    return new

@@ -1,0 +1,201 @@
+"""Bytes <-> frames: server-sent events (WHATWG), newline-delimited JSON, one JSON body.
+
+A frame keeps the bytes it came in. For any chunking `b"".join(frame.raw for all frames) == input`, and time is linear:
+a line that arrives byte by byte is kept in pieces and joined once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Protocol
+
+BOM = b"\xef\xbb\xbf"
+LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+class Frame:
+    """One event, line or body. `data` is None where there is none or it is not UTF-8.
+
+    `head` holds the SSE lines that are neither data nor event (comments, id, retry); `cut` is True for a last frame
+    whose terminator never came.
+    """
+
+    __slots__ = ("cut", "data", "event", "head", "raw")
+
+    def __init__(self, raw: bytes, data: bytes | None, event: str | None = None, head: bytes = b"") -> None:
+        self.raw = raw
+        self.data = None if data is None else decode(data)
+        self.event = event
+        self.head = head
+        self.cut = False
+
+
+class Framer(Protocol):
+    """`feed` takes bytes cut anywhere and gives the frames they complete; `close` gives what is left."""
+
+    def feed(self, data: bytes) -> list[Frame]: ...
+
+    def close(self) -> list[Frame]: ...
+
+    def rest(self) -> bytes:
+        """The bytes of the frame not complete yet."""
+        ...
+
+
+class SseFramer:
+    """Server-sent events: LF, CRLF and CR line ends, BOM, comments, any field, several data lines."""
+
+    def __init__(self) -> None:
+        self._raw: list[bytes] = []  # all bytes of this frame
+        self._line: list[bytes] = []  # the pieces of the line that is not complete
+        self._data: list[bytes] = []
+        self._head: list[bytes] = []
+        self._event: str | None = None
+        self._first = True
+        self._cr = False  # a CR ended the last chunk: a LF now belongs to it
+
+    def feed(self, data: bytes) -> list[Frame]:
+        frames: list[Frame] = []
+        if not data:
+            return frames
+        start = 0
+        if self._cr and data[0] == 0x0A:
+            self._raw.append(b"\n")
+            start = 1
+        for end in LINE_END.finditer(data, start):
+            line = data[start : end.start()]
+            if self._line:
+                self._line.append(line)
+                line = b"".join(self._line)
+                self._line = []
+            self._raw.append(data[start : end.end()])
+            start = end.end()
+            if line:
+                self._field(line)
+            else:
+                frames.append(self._dispatch())
+        if start < len(data):
+            self._line.append(data[start:])
+            self._raw.append(data[start:])
+        self._cr = data.endswith(b"\r")
+        return frames
+
+    def close(self) -> list[Frame]:
+        line, self._line = b"".join(self._line), []
+        if line:
+            self._field(line)
+        if not self._raw:
+            return []
+        frame = self._dispatch()
+        frame.cut = bool(frame.raw.strip(b"\r\n"))
+        return [frame]
+
+    def rest(self) -> bytes:
+        return b"".join(self._raw)
+
+    def _field(self, line: bytes) -> None:
+        if self._first:
+            self._first = False
+            line = line.removeprefix(BOM)
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            self._data.append(value.removeprefix(b" "))
+        elif name == b"event":
+            self._event = value.removeprefix(b" ").decode("utf-8", "replace")
+        else:
+            self._head.append(line)
+
+    def _dispatch(self) -> Frame:
+        self._first = False
+        frame = Frame(
+            b"".join(self._raw),
+            b"\n".join(self._data) if self._data else None,
+            self._event,
+            b"".join(line + b"\n" for line in self._head),
+        )
+        self._raw, self._data, self._head, self._event = [], [], [], None
+        return frame
+
+
+class LineFramer:
+    """Newline-delimited JSON."""
+
+    def __init__(self) -> None:
+        self._line: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[Frame]:
+        *lines, rest = data.split(b"\n")
+        frames = []
+        for line in lines:
+            self._line.append(line + b"\n")
+            frames.append(self._dispatch())
+        if rest:
+            self._line.append(rest)
+        return frames
+
+    def close(self) -> list[Frame]:
+        if not self._line:
+            return []
+        frame = self._dispatch()
+        frame.cut = True
+        return [frame]
+
+    def rest(self) -> bytes:
+        return b"".join(self._line)
+
+    def _dispatch(self) -> Frame:
+        raw, self._line = b"".join(self._line), []
+        return Frame(raw, raw.strip() or None)
+
+
+class BodyFramer:
+    """One JSON document: the only frame comes at the end."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[Frame]:
+        self._pieces.append(data)
+        return []
+
+    def close(self) -> list[Frame]:
+        raw, self._pieces = b"".join(self._pieces), []
+        return [Frame(raw, raw.removeprefix(BOM))] if raw else []
+
+    def rest(self) -> bytes:
+        return b"".join(self._pieces)
+
+
+def decode(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def loads(text: str) -> Any:
+    """The JSON value of `text`, or None when it is no JSON that Python can read."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def dumps(value: Any) -> bytes:
+    """Compact JSON. Lone surrogates (a pair cut between two deltas) stay as escapes."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def sse(value: Any, event: str | None = None, head: bytes = b"") -> bytes:
+    """One event in its standard form: LF line ends, one data line."""
+    name = b"event: " + event.encode() + b"\n" if event else b""
+    return head + name + b"data: " + dumps(value) + b"\n\n"
+
+
+def line(value: Any) -> bytes:
+    """One line of newline-delimited JSON."""
+    return dumps(value) + b"\n"

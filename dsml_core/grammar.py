@@ -1,0 +1,222 @@
+"""The lexicon: what a tag looks like, however damaged. Every pattern names its row in docs/PATTERNS.md.
+
+`lex` answers the one question the parser has at a possible tag: no, not yet, or this tag.
+All patterns are anchored and matched with `partial=True`, so each alternative ends in something
+consumed or in a positive lookahead: an optional tail at the end of the buffer would answer
+"yes" where "not yet" is meant. Repeats are possessive, so no pattern can backtrack badly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+import regex
+
+
+class Kind(Enum):
+    """What a tag does; openers and closers are different kinds."""
+
+    BLOCK_OPEN = "block opener"
+    BLOCK_CLOSE = "block closer"
+    BARE_OPEN = "opener without a known name"
+    BARE_CLOSE = "closer without a known name"
+    INVOKE_OPEN = "invoke opener"
+    INVOKE_CLOSE = "invoke closer"
+    PARAM_OPEN = "parameter opener"
+    PARAM_CLOSE = "parameter closer"
+    END_TOKEN = "end token"
+
+
+OPENERS: Final = frozenset({Kind.BLOCK_OPEN, Kind.BARE_OPEN, Kind.INVOKE_OPEN, Kind.PARAM_OPEN})
+CLOSERS: Final = frozenset({Kind.BLOCK_CLOSE, Kind.BARE_CLOSE, Kind.INVOKE_CLOSE, Kind.PARAM_CLOSE})
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """One tag. `length` is in characters from where it was asked for.
+
+    `name` is the tag's own name in lower case, "" where it has none. `attrs` has lower-case keys.
+    `tool` is the declared tool whose name is the tag (row I6), else "".
+    """
+
+    kind: Kind
+    length: int
+    marked: bool
+    name: str = ""
+    attrs: dict[str, str] = field(default_factory=dict)
+    self_closing: bool = False
+    dropped_lt: bool = False
+    tool: str = ""
+
+    @property
+    def value_in_attribute(self) -> bool:
+        """Row I4: the parameter's value stands in `string=`, which then is no type flag."""
+        return self.attrs.get("string", "true").strip().lower() not in ("true", "false")
+
+
+class Miss(Enum):
+    """The two other answers of `lex`."""
+
+    NO = "no"
+    NOT_YET = "not yet"
+
+
+# Where a tag can start (N1): an angle bracket, or a bar at a line start when the bracket was dropped (N2).
+TRIGGER: Final = re.compile("[<\uff1c]|(?:^|(?<=\n))[ \t]*[|\uff5c\u2016\\\\\u951d]")
+
+_BAR = r"(?:[|\uff5c\u2016\\]|\u951d\u6ed0\u7d94)"  # N3: the third is the doubled bar's UTF-8 read as GBK
+_LT, _GT, _SLASH, _EQ = r"[<\uff1c]", r"[>\uff1e]", r"[/\uff0f]", r"[=\uff1d]"
+# N1: white space, bars, and any sign beyond ASCII; never a letter, a bracket, a quote or `=`.
+_NOISE = r"(?:[\s|\\]|\u951d\u6ed0\u7d94|[^\w\x00-\x7f\uff1c\uff1e\uff0f\uff1d\u201c\u201d\u2018\u2019])"
+_WORD = rf"(?i:dsml)(?:(?:{_NOISE}|[-_])*+(?i:dsml))*+"
+_HEAD = rf"{_LT}{{1,4}}+{_NOISE}*+{_SLASH}?+{_NOISE}*+(?i:dsml)"  # the start of any marked tag
+_AFTER_WORD = rf"(?:{_NOISE}|[-_])*+(?:[rR]:)?+"
+_NAME = r"[A-Za-z][A-Za-z0-9_.:\-]*+"
+# A `<` inside an attribute value is data unless a marked tag could start there.
+_INNER_LT = r"[<\uff1c](?=[A-CE-Za-ce-z0-9_=&(\[{$\"'\-])"
+
+
+def _quoted(opening: str, closing: str) -> str:
+    # T3: a quote that never closes ends at the next marked tag
+    return rf"{opening}(?:[^{closing}<\uff1c]|{_INNER_LT})*+(?:[{closing}]|(?={_HEAD}))"
+
+
+_VALUE = "|".join(
+    (
+        _quoted('"', '"'),
+        _quoted("'", "'"),
+        _quoted("[\u201c\u201d]", '\u201c\u201d"'),
+        _quoted("[\u2018\u2019]", "\u2018\u2019'"),
+        r"(?:[^\s<>\uff1c\uff1e\"'\u201c\u201d\u2018\u2019=|\uff5c\u2016\\/]|/(?=[^\s>\uff1e]))++",
+    )
+)
+_ATTR = rf"(?P<key>[A-Za-z_][\w.\-]*+)\s*+{_EQ}\s*+(?P<value>{_VALUE})"
+_ATTRS = rf"(?:{_NOISE}*+(?:{_ATTR}))*+"
+_JUNK = rf"(?:{_NOISE}*+(?:{_ATTR}))++[^<>\uff1c\uff1e]*+{_GT}"  # V12: the rest of a call leaked into the tag
+# N4: a bar in place of `>`, or no `>` at all before the next marked tag
+_TERMINATOR = (
+    rf"(?:{_NOISE}*+(?P<self>{_SLASH})?+{_NOISE}*+{_GT}|[|\uff5c\u2016]++(?=\s*+[^\s>\uff1e/\uff0f])|(?=\s*+{_HEAD}))"
+)
+_CLOSER = rf"{_LT}{_NOISE}*+{_SLASH}{_NOISE}*+{_WORD}{_AFTER_WORD}(?P<cname>{_NAME})?+{_TERMINATOR}"
+_OPENER = rf"{_WORD}{_AFTER_WORD}(?P<oname>{_NAME})?+(?:{_ATTRS}{_TERMINATOR}|{_JUNK})"
+_PLAIN = (
+    rf"<\s{{0,8}}+(?:/\s*+(?P<pclose>tool_calls|function_calls|tool_call|calls|invoke|parameter)\s*+>"
+    rf"|(?P<popen>tool_calls|function_calls|tool_call|calls)\s*+>"
+    rf"|(?P<pattr>invoke|parameter)(?:\s++(?:{_ATTR}))++\s*+(?P<pself>/)?+>"
+    rf"|function>\s*+<name>\s*+(?P<function>[^<>\s]{{1,128}}+)\s*+</name>)"
+)
+_END = (
+    r"[<\uff1c][|\uff5c\u2016]{1,2}+(?:end[\u2581_ ]of[\u2581_ ](?:sentence|thinking)|tool[\u2581_ ]calls?+[\u2581_ ]end)"
+    r"[|\uff5c\u2016]{1,2}+[>\uff1e]"
+)
+_TAG: Final = regex.compile(rf"(?P<marked>{_LT}{{1,4}}+{_NOISE}*+{_OPENER}|{_CLOSER})|{_PLAIN}|(?P<end>{_END})")
+_DROPPED: Final = regex.compile(rf"[ \t]*+{_BAR}{{1,4}}+[ \t]*+{_OPENER}")  # N2
+_ATTR_ONE: Final = regex.compile(_ATTR)
+_BARS: Final = re.compile("[|\uff5c\u2016\\\\\u951d]")
+
+# What most angle brackets fail at once: a cheap superset of the tags, for speed only.
+_MAYBE: Final = re.compile(
+    "[<\uff1c]{1,4}+(?:[\\s|\\\\/]|[^\\x00-\\x7f])*+"
+    "(?:$|(?i:d(?:$|s(?:$|m)))|i(?:$|n)|p(?:$|a)|t(?:$|o)|f(?:$|u)|c(?:$|a)|e(?:$|n))"
+)
+
+BLOCK_NAMES: Final = frozenset({"toolcalls", "functioncalls", "calls", "toolcall"})  # V1, V5, V7, V8
+_FLAT: Final = re.compile("[-_]")
+# The profile `strict`: the three official grammars, bars of any width.
+CANONICAL: Final = re.compile(
+    "</?[|\uff5c]{1,2}DSML[|\uff5c]{1,2} ?(?:tool_calls|function_calls|calls|invoke|parameter)"
+    '(?: name="[^"<>]+")?(?: string="(?:true|false)")?>'
+)
+
+
+def _kind(name: str, closer: bool) -> Kind:
+    """The kind a tag name stands for; abbreviations of `invoke` and `parameter` count (row I2)."""
+    if name.startswith("inv"):
+        return Kind.INVOKE_CLOSE if closer else Kind.INVOKE_OPEN
+    if name.startswith("param"):
+        return Kind.PARAM_CLOSE if closer else Kind.PARAM_OPEN
+    if _FLAT.sub("", name) in BLOCK_NAMES:
+        return Kind.BLOCK_CLOSE if closer else Kind.BLOCK_OPEN
+    return Kind.BARE_CLOSE if closer else Kind.BARE_OPEN
+
+
+def lex(text: str, at: int, tools: Container[str] = (), limit: int = 1024) -> Tag | Miss:
+    """The tag that starts at `text[at]`, or whether one may still come of it.
+
+    `tools` are the declared names. A tag longer than `limit` characters is none.
+    The answer for a given start never changes once it is not `NOT_YET`, whatever text follows.
+    """
+    dropped = text[at] not in "<\uff1c"
+    if not dropped and _MAYBE.match(text, at) is None:
+        return Miss.NO
+    match = (_DROPPED if dropped else _TAG).match(text, at, partial=True)
+    if match is None or match.end() - at > limit:
+        return Miss.NO
+    if match.partial:
+        return Miss.NOT_YET if len(text) - at <= limit else Miss.NO
+    if dropped or match["marked"] is not None:
+        return _marked_tag(match, tools, dropped)
+    return _plain_tag(match)
+
+
+def _plain_tag(match: regex.Match[str]) -> Tag | Miss:
+    length = match.end() - match.start()
+    if match["end"] is not None:
+        return Tag(Kind.END_TOKEN, length, marked=False)
+    if match["pclose"] is not None:
+        return Tag(_kind(match["pclose"], True), length, marked=False, name=match["pclose"])
+    if match["popen"] is not None:
+        return Tag(_kind(match["popen"], False), length, marked=False, name=match["popen"])
+    if match["function"] is not None:
+        return Tag(Kind.INVOKE_OPEN, length, marked=False, name="function", attrs={"name": match["function"]})
+    attrs = _attributes(match)
+    kind = _kind(match["pattr"], False)
+    return Tag(kind, length, marked=False, name=match["pattr"], attrs=attrs, self_closing=match["pself"] is not None)
+
+
+def _marked_tag(match: regex.Match[str], tools: Container[str], dropped: bool) -> Tag | Miss:
+    length = match.end() - match.start()
+    groups = match.groupdict()
+    closer = not dropped and match.re is _TAG and groups["key"] is None and _is_closer(match)
+    own = (groups["cname"] if closer else groups["oname"]) or ""
+    name = own.lower()
+    if not own and _BARS.search(match[0]) is None:
+        return Miss.NO  # T2: nameless only with bars
+    kind = _kind(name, closer)
+    attrs = {} if closer else _attributes(match)
+    tool = ""
+    if kind in (Kind.BARE_OPEN, Kind.BARE_CLOSE) and own in tools:
+        kind, tool = (Kind.INVOKE_CLOSE if closer else Kind.INVOKE_OPEN), own
+        attrs = {**attrs, "name": own}
+    if kind is Kind.BARE_OPEN and attrs:
+        return Miss.NO
+    return Tag(kind, length, True, name, attrs, groups["self"] is not None, dropped, tool)
+
+
+def _is_closer(match: regex.Match[str]) -> bool:
+    text = match[0]
+    slash = min((i for i in (text.find("/"), text.find("\uff0f")) if i >= 0), default=-1)
+    return slash >= 0 and re.search("(?i)dsml", text[:slash]) is None
+
+
+def _attributes(match: regex.Match[str]) -> dict[str, str]:
+    """The tag's attributes, first of a kind, lower-case keys, `tool` read as `name` (T3)."""
+    found: dict[str, str] = {}
+    for key, value in zip(match.captures("key"), match.captures("value"), strict=True):
+        key = key.lower()
+        found.setdefault("name" if key == "tool" else key, _unquote(value))
+    return found
+
+
+def _unquote(value: str) -> str:
+    pairs = {'"': '"', "'": "'", "\u201c": '\u201c\u201d"', "\u201d": '\u201c\u201d"', "\u2018": "\u2018\u2019'"}
+    closing = pairs.get(value[0])
+    if closing is None:
+        return value
+    if len(value) > 1 and value[-1] in closing:
+        return value[1:-1]
+    return re.split("[>\uff1e\n]", value[1:], maxsplit=1)[0]  # never closed (T3)

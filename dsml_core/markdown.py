@@ -1,0 +1,216 @@
+"""Where markup is only quoted: code fences, inline code, block quotes, inline thinking (PATTERNS Q1 to Q6).
+
+Text is read once, a line at a time, and only when somebody asks: prose without a possible tag costs nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from enum import Enum
+from typing import Final
+
+# What may stand before a line's own text: indentation, quote marks, list markers.
+_PREFIX: Final = re.compile(r"(?:[ \t]*(?:>|[-*+](?=[ \t])|\d{1,9}[.)](?=[ \t])))*[ \t]*")
+_FENCE: Final = re.compile(r"(`{3,}|~{3,})([^\n]*)")
+_INLINE: Final = re.compile(r"`+|</?think>")
+# A line that starts a block of its own, and so ends the paragraph before it.
+_BLOCK: Final = re.compile(r"[ \t]*(?:\#{1,6}[ \t]|[-*+][ \t]|\d{1,9}[.)][ \t]|>|`{3}|~{3})")
+_BLOCK_START: Final = re.compile(r"[ \t]*(?:\#{0,6}|[-*+]|\d{1,9}[.)]?|`{1,2}|~{1,2})")
+_LINE_LIMIT: Final = 512  # characters; a longer line opens and closes no fence
+
+
+class Quote(Enum):
+    """What the place just after the text read so far is quoted by."""
+
+    NONE = "none"
+    QUOTED = "quoted"  # a fence or a block quote
+    CODE = "code"  # a backtick run that is still open: inline code if it closes in this paragraph
+    THINK = "think"  # an open inline <think>
+
+
+class Fences:
+    """Code fences of a text that arrives in pieces; `opened` counts them."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self._fence: str | None = None
+        self._fence_indent = 0
+        self._fence_quoted = False
+        self._line = ""  # the start of the line that is not complete yet
+
+    @property
+    def inside(self) -> bool:
+        """True in a fence, and on the very line that opens one."""
+        return self._fence is not None or self._opens(self._line) is not None
+
+    def closes_here(self, suffix: str = "") -> bool:
+        """True where the line so far, without `suffix`, closes the fence: a value may end right behind it."""
+        return self._fence is not None and self._closes(self._line.rstrip().removesuffix(suffix))
+
+    def advance(self, text: str) -> None:
+        """Read on. A piece may end anywhere but inside a run of backticks or tildes."""
+        *lines, last = text.split("\n")
+        for line in lines:
+            self._read(line)
+            self._close_line(self._line)
+            self._line = ""
+        self._read(last)
+
+    def _read(self, part: str) -> None:
+        if len(self._line) <= _LINE_LIMIT:
+            self._line += part[: _LINE_LIMIT + 1]
+
+    def _close_line(self, line: str) -> None:
+        if self._fence is not None and not self._quote_is_over(line):
+            if self._closes(line):
+                self._fence = None
+            return
+        self._fence = None
+        opener = self._opens(line)
+        if opener is not None:
+            at = _prefix(line)
+            self._fence, self._fence_indent, self._fence_quoted = opener, at, ">" in line[:at]
+            self.opened += 1
+
+    def _opens(self, line: str) -> str | None:
+        match = _FENCE.match(line, _prefix(line))
+        if match is None or len(line) > _LINE_LIMIT or (match[1][0] == "`" and "`" in match[2]):
+            return None
+        return match[1]
+
+    def _quote_is_over(self, line: str) -> bool:
+        """The fence of a block quote ends with the quote."""
+        return self._fence_quoted and ">" not in line[: _prefix(line)]
+
+    def _closes(self, line: str) -> bool:
+        assert self._fence is not None
+        at = _prefix(line)
+        match = _FENCE.match(line, at)
+        if match is None or match[2].strip() or at > self._fence_indent + 3:
+            return False
+        return match[1][0] == self._fence[0] and len(match[1]) >= len(self._fence)
+
+
+def _prefix(line: str) -> int:
+    match = _PREFIX.match(line)
+    return match.end() if match else 0
+
+
+class Quoting(Fences):
+    """All that quotes in the visible text of one message. Offsets are those of the message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run = 0  # length of the backtick run that is open
+        self._think = False
+        self._at = 0
+        self._quoted_line = False
+        self._known: dict[int, list[int]] = {}
+        self._known_before = 0
+
+    def read(self, text: str, at: int) -> None:
+        """Read visible text that starts at offset `at`."""
+        self._at = at
+        self.advance(text)
+
+    @property
+    def place(self) -> Quote:
+        """What quotes the place after the text read."""
+        if self.inside or ">" in self._line[: _prefix(self._line)]:
+            return Quote.QUOTED
+        if self.run:
+            return Quote.CODE
+        return Quote.THINK if self._think else Quote.NONE
+
+    @property
+    def at_line_start(self) -> bool:
+        """True where only blanks stand before this place in its line."""
+        return not self._line.strip(" \t")
+
+    def unmatched(self, text: str, at: int) -> None:
+        """The open run was never closed: its paragraph ends with `text`, which starts at `at`.
+
+        From now to the paragraph's end a run opens code only if its partner stands there.
+        """
+        self.run = 0
+        self._known = {}
+        for match in re.finditer("`+", text):
+            self._known.setdefault(len(match[0]), []).append(at + match.start())
+        self._known_before = at + len(text)
+
+    def _read(self, part: str) -> None:
+        if part and not self._line:
+            self._start_line(part)
+        super()._read(part)
+        if not self.inside:
+            for match in _INLINE.finditer(part):
+                self._inline(match[0], self._at + match.start())
+        self._at += len(part)
+
+    def _start_line(self, part: str) -> None:
+        quoted = ">" in part[: _prefix(part)]
+        if _BLOCK.match(part) and not (quoted and self._quoted_line):
+            self.run = 0
+        self._quoted_line = quoted
+
+    def _close_line(self, line: str) -> None:
+        super()._close_line(line)
+        self._at += 1
+        if not line.strip():
+            self.run = 0
+            self._quoted_line = False
+
+    def _inline(self, token: str, at: int) -> None:
+        if token[0] == "<":
+            if not self.run:
+                self._think = token == "<think>"
+        elif self.run == len(token):
+            self.run = 0
+        elif not self.run and self._has_partner(len(token), at):
+            self.run = len(token)
+
+    def _has_partner(self, length: int, at: int) -> bool:
+        if at >= self._known_before:
+            return True
+        known = self._known.get(length, [])
+        return bisect_right(known, at) < len(known)
+
+
+class CodeSpan:
+    """Looks for the end of an inline code span from a place inside it, once over the text."""
+
+    def __init__(self, run: int) -> None:
+        self._close = re.compile(rf"(?<!`)`{{{run}}}(?=[^`])")
+        self._line_start = -1  # the first line is one that had begun before
+        self._scanned = 0
+
+    def end(self, text: str, final: bool) -> tuple[bool, int] | None:
+        """(True, offset after the closing run), (False, offset where the paragraph ends), or None: not yet known.
+
+        `text` starts at the same place each time and only grows; `final` says that nothing will follow.
+        """
+        if final:
+            text += "\n\n"
+        while True:
+            stop = text.find("\n", self._scanned)
+            whole = stop >= 0
+            if self._line_start >= 0 and not self._open_line(text, stop if whole else len(text), whole):
+                return None
+            if self._line_start >= 0 and self._breaks(text, stop if whole else len(text), whole):
+                return False, min(self._line_start, len(text) - 2 * final)
+            match = self._close.search(text, max(self._scanned - 1, 0), stop + 1 if whole else len(text))
+            if match is not None:
+                return True, match.end()
+            if not whole:
+                self._scanned = max(self._scanned, len(text.rstrip("`")))
+                return None
+            self._line_start = self._scanned = stop + 1
+
+    def _open_line(self, text: str, end: int, whole: bool) -> bool:
+        """True where enough of the line is there to tell what it is."""
+        return whole or _BLOCK_START.fullmatch(text, self._line_start, end) is None
+
+    def _breaks(self, text: str, end: int, whole: bool) -> bool:
+        blank = whole and not text[self._line_start : end].strip()
+        return blank or _BLOCK.match(text, self._line_start, end) is not None

@@ -1,0 +1,258 @@
+"""The running state of one response: its choices, their parts, and where each character of a part is.
+
+Every character fed is in exactly one place: with the client; in a frame of the queue (its `Delta`); or its frame has
+left without it. Then it is `owed` (taken out), `carry` (to be seen, not written yet) or `swallowed` (not decided).
+Those three and the queue are what a fault or an abort has to send.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from dsml_core.atoms import Atom, Delta, Key
+from dsml_core.events import End, Event, Removed, Text, ToolCall
+from dsml_core.framing import Frame
+from dsml_core.natives import NativeCall
+from dsml_core.parser import Parser
+
+LEAD_ROW = "E1"
+
+
+class Entry:
+    """A frame on its way through. `body` is what it says, without its envelope; None where that is not for us."""
+
+    __slots__ = ("atoms", "body", "envelope", "frame")
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.body: dict[str, Any] | None = None
+        self.envelope: dict[str, Any] | None = None
+        self.atoms: list[Atom] = []
+
+
+class Choice:
+    """One of the answers of a response; most responses have only one."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.parts: list[Part] = []
+        self.live: list[Part] = []  # those not resolved
+        self.calls: list[ToolCall] = []  # recovered, not written
+        self.leaks: list[ToolCall] = []  # recovered, but a native call came: they may lend it their arguments
+        self.natives: dict[Key, NativeCall] = {}
+        self.refused = False
+        self.finished = False
+
+    @property
+    def changed(self) -> bool:
+        """Something was taken out, or a native call put right."""
+        return any(part.cuts for part in self.parts) or any(call.repaired for call in self.natives.values())
+
+
+class Part:
+    """A run of text with a parser of its own: a message's content, a block."""
+
+    def __init__(self, key: Key, choice: Choice, parser: Parser, reasoning: bool) -> None:
+        self.key = key
+        self.choice = choice
+        self.parser = parser
+        self.reasoning = reasoning
+        self.item: Item | None = None
+        self.fields: tuple[str, ...] = ()  # the wire's names of it
+        self.fed = 0
+        self.waiting: deque[Delta] = deque()  # in the queue and not wholly decided
+        self.swallowed: deque[str] = deque()
+        self.carry: list[str] = []
+        self.owed: list[str] = []
+        self.lead: list[Removed] = []  # the white space it begins with: goes if nothing else is left
+        self.cuts: list[tuple[int, int]] = []  # what was taken out, in characters of the part
+        self.opening: list[Entry] = []  # frames that open it, kept back until there is something to see
+        self.open = False  # for the client
+        self.started = False  # something other than white space is to be seen
+        self.resolved = False  # all that came is decided, and nothing more is expected
+        self._decided = 0
+        self._front = 0  # decided characters of swallowed[0]
+        self._ahead = 0  # characters that went out before the parser had decided
+
+    @property
+    def empty(self) -> bool:
+        """Removal left nothing: the part is not to be opened."""
+        return self.resolved and bool(self.cuts) and not self.started and not self.choice.refused
+
+    @property
+    def standing(self) -> bool:
+        """A marked tag stands in what is not decided."""
+        return self.parser.standing
+
+    @property
+    def removed(self) -> bool:
+        """Something was taken out."""
+        return bool(self.cuts)
+
+    def feed(self, delta: Delta) -> list[Event]:
+        """More text; what the parser says to it, but for the one event that all of it is text."""
+        self.resolved = False
+        events = self.parser.feed(delta.text)
+        length = len(delta.text)
+        decided = self._decided == self.fed
+        self.fed += length
+        if decided and len(events) == 1 and not self._ahead:
+            event = events[0]
+            if type(event) is Text and len(event.text) == length and (self.started or not event.text.isspace()):
+                self.started = True
+                self._decided = self.fed
+                delta.place = length
+                return []
+        self.waiting.append(delta)
+        self._apply(events)
+        return events
+
+    def close(self, end: End) -> list[Event]:
+        """Have everything decided."""
+        events = self.parser.close(end)
+        self._apply(events)
+        self.resolved = True
+        return events
+
+    def force(self) -> None:
+        """Show what is not decided; what the parser says of it later does not count."""
+        held = self.fed - self._decided
+        self._decide(held, visible=True)
+        self._ahead += held
+
+    def refuse(self, queued: int) -> None:
+        """Nothing is taken out any more, also of the last `queued` characters, whose frames have not left."""
+        left = self.fed - queued
+        self.cuts = [(start, min(end, left)) for start, end in self.cuts if start < left]
+
+    def abandon(self) -> None:
+        """All that was fed has gone out as it came."""
+        self.parser.close(End.ABORT)
+        self.waiting.clear()
+        self._decided = self.fed
+        self._ahead = 0
+
+    def show(self, delta: Delta) -> str | None:
+        """The text a frame leaves with, None where that is what it came with."""
+        if self.empty or not (self.started or self.resolved):
+            return ""
+        if self.choice.refused:
+            return "".join([*self.carry, delta.text]) if self.carry else None
+        if not self.carry and not delta.cut and delta.place == len(delta.text):
+            return None
+        return "".join(self.carry + delta.kept)
+
+    def left(self, delta: Delta) -> None:
+        """The frame of a delta has left with what `show` said."""
+        if delta.place < len(delta.text):
+            self.waiting.popleft()
+            self.swallowed.append(delta.text[delta.place :])
+        if self.started or self.resolved:
+            self.carry = []
+        else:
+            self.carry += delta.kept
+        if not self.choice.refused:
+            self.owed += delta.cut
+
+    def unsent(self) -> str:
+        """The text whose frames have left without it."""
+        return "".join(self.owed + self.carry) + "".join(self.swallowed)[self._front :]
+
+    def forget(self) -> None:
+        """That text was sent."""
+        self.owed, self.carry, self._front = [], [], 0
+        self.swallowed.clear()
+
+    def visible(self, text: str) -> str | None:
+        """What is to be seen of `text`, the whole of the part; None where it is not what was fed."""
+        if len(text) != self.fed:
+            return None
+        pieces = []
+        at = 0
+        for start, end in self.cuts:
+            pieces.append(text[at:start])
+            at = end
+        return "".join(pieces) + text[at:]
+
+    def _apply(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, ToolCall):
+                continue
+            length = event.end - event.start
+            ahead = min(self._ahead, length)
+            self._ahead -= ahead
+            self._decide(length - ahead, visible=isinstance(event, Text))
+
+    def _decide(self, length: int, visible: bool) -> None:
+        end = self._decided + length
+        if not visible and length:
+            self.cuts.append((self._decided, end))
+        while self._decided < end:
+            text = self._take(end - self._decided, visible)
+            if visible and not self.started:
+                self._begin(text)
+            self._decided += len(text)
+
+    def _begin(self, text: str) -> None:
+        if text.isspace():
+            end = self._decided + len(text)
+            self.lead.append(Removed(self._decided, end, text, LEAD_ROW, "white space of a part left empty"))
+        else:
+            self.started = True
+            self.lead.clear()
+
+    def _take(self, length: int, visible: bool) -> str:
+        """Decide up to `length` characters of the oldest piece; returns them."""
+        if self.swallowed:
+            text = self.swallowed[0][self._front : self._front + length]
+            self._front += len(text)
+            (self.carry if visible else self.owed).append(text)
+            if self._front == len(self.swallowed[0]):
+                self.swallowed.popleft()
+                self._front = 0
+            return text
+        delta = self.waiting[0]
+        text = delta.text[delta.place : delta.place + length]
+        delta.place += len(text)
+        (delta.kept if visible else delta.cut).append(text)
+        if delta.place == len(delta.text):
+            self.waiting.popleft()
+        return text
+
+
+class Item:
+    """Something that holds parts and no text of its own; it stands and falls with them."""
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.parts: list[Part] = []
+        self.item: Item | None = None
+        self.opening: list[Entry] = []
+        self.open = False
+        self.ended = False
+
+    @property
+    def started(self) -> bool:
+        """There is something to see in it."""
+        return any(part.started for part in self.parts)
+
+    @property
+    def resolved(self) -> bool:
+        """All its parts are."""
+        return self.ended and all(part.resolved for part in self.parts)
+
+    @property
+    def empty(self) -> bool:
+        """Removal left none of its parts."""
+        return self.ended and bool(self.parts) and all(part.empty for part in self.parts)
+
+    @property
+    def standing(self) -> bool:
+        """A marked tag stands in one of its parts."""
+        return any(part.standing for part in self.parts)
+
+    @property
+    def removed(self) -> bool:
+        """Something was taken out of one of its parts."""
+        return any(part.removed for part in self.parts)

@@ -1,0 +1,38 @@
+"""What was decided about one response: the source of the log line, never of the content at info level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .events import Rejected, Removed
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A call that was written; `chars` is the length of its markup."""
+
+    name: str
+    row: str
+    chars: int
+
+
+@dataclass(slots=True)
+class Report:
+    """Filled while the response passes; complete after `Repairer.close`.
+
+    `removed` is the one field with content of the message (its `text`): a caller decides whether to show it.
+    `held` is the largest number of characters undecided at once. `faults` name the place of an exception, not its message.
+    """
+
+    wire: str
+    model: str | None = None
+    calls: list[Recovered] = field(default_factory=list)
+    removed: list[Removed] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    native: int = 0
+    repaired: list[str] = field(default_factory=list)  # native calls whose arguments were replaced
+    saw_syntax: bool = False
+    held: int = 0
+    faults: list[str] = field(default_factory=list)
+    aborted: bool = False
+    changed: bool = False  # the bytes that left differ from those that came

@@ -1,0 +1,271 @@
+"""The engine: what each atom of a response means for the parsers and for the calls, on any wire.
+
+A frame joins the queue, its atoms are handled, and the outlet gives what may leave. A frame that waits for the parser
+blocks the queue, unless a marked tag stands: then it leaves at once, without the text that is not decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dsml_core.atoms import Atom, Call, Delta, Done, Failed, Finish, Inner, Key, Native, Open, Say, Stop
+from dsml_core.events import End, Event, Removed, ToolCall
+from dsml_core.formats.wire import Body, Wire
+from dsml_core.framing import Frame, loads
+from dsml_core.natives import NativeCall
+from dsml_core.outlet import Outlet
+from dsml_core.parser import Parser
+from dsml_core.parts import Choice, Entry, Item, Part
+from dsml_core.prompts import note
+from dsml_core.report import Recovered, Report
+
+NewParser = Callable[[bool], Parser]  # argument: is the text reasoning?
+
+_FORBIDDEN = frozenset({"R4", "R5"})  # rows that refuse a call that was written well
+
+
+class Rewriter:
+    """Handles one response: `take` its frames and then `end`, or give all of it to `whole`."""
+
+    def __init__(self, wire: Wire, new_parser: NewParser, report: Report) -> None:
+        self._wire = wire
+        self._new_parser = new_parser
+        self._report = report
+        self._choices: dict[int, Choice] = {}
+        self.outlet = Outlet(wire, self._choices, report)
+        self._handlers: dict[type[Atom], Callable[[Any], None]] = {
+            Delta: self._delta,
+            Open: self._open,
+            Inner: self._inner,
+            Native: self._native,
+            Finish: self._finish,
+            Done: self._done,
+            Failed: self._failed,
+        }
+
+    def take(self, frame: Frame) -> None:
+        """One more frame of a stream."""
+        entry = Entry(frame)
+        self.outlet.queue.append(entry)
+        self._parse(entry)
+        if entry.body is not None:
+            entry.atoms = self._wire.read(entry.body)
+        for atom in entry.atoms:
+            self._handlers[type(atom)](atom)
+        self.outlet.release()
+
+    def end(self) -> None:
+        """The stream ended well."""
+        entry = Entry(Frame(b"", None))
+        self.outlet.queue.append(entry)
+        entry.atoms = [Done(0)]
+        self._done(entry.atoms[0])
+        self.outlet.release()
+
+    def idle(self) -> None:
+        """Nothing came for a while: what only might be the start of a tag goes out."""
+        for choice in self._choices.values():
+            for call in choice.natives.values():
+                call.release()
+            for part in choice.live:
+                if part.parser.held and not part.standing:
+                    part.force()
+                    self.outlet.carry(part)
+        self.outlet.release()
+
+    def whole(self, frame: Frame) -> None:
+        """A response that is not streamed: one frame that is all of it."""
+        entry = Entry(frame)
+        self.outlet.queue.append(entry)
+        self._parse(entry)
+        if entry.body is not None:
+            entry.atoms = self._wire.read_body(entry.body)
+        for atom in entry.atoms:
+            self._handlers[type(atom)](atom)
+        self.outlet.release_whole()
+
+    def forward(self, frame: Frame) -> bytes:
+        """A frame that is not repaired, and only gets the numbers that follow from what left before."""
+        entry = Entry(frame)
+        self._parse(entry)
+        return b"".join(self.outlet.plain(entry))
+
+    def close_report(self) -> None:
+        """Collect what the parsers know."""
+        for part in self._wire.parts.values():
+            self._report.rejected += part.parser.rejected
+            self._report.saw_syntax = self._report.saw_syntax or part.parser.saw_syntax
+        model = self._wire.base.get("model")
+        self._report.model = model if isinstance(model, str) else None
+
+    # -- handling
+
+    def _parse(self, entry: Entry) -> None:
+        data = entry.frame.data
+        if data is None:
+            return
+        if data.startswith("[DONE]"):
+            entry.atoms = [Done(0)]
+            return
+        value = loads(data)
+        if not isinstance(value, dict):
+            return
+        entry.envelope, entry.body = unwrap(value, self._wire)
+        if entry.envelope is not None:
+            self.outlet.envelope = entry.envelope
+
+    def _choice(self, index: int) -> Choice:
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = Choice(index)
+        return choice
+
+    def _new_part(self, key: Key, choice: int, reasoning: bool) -> Part:
+        part = Part(key, self._choice(choice), self._new_parser(reasoning), reasoning)
+        part.choice.parts.append(part)
+        part.choice.live.append(part)
+        self._wire.parts[key] = part
+        return part
+
+    def _delta(self, atom: Delta) -> None:
+        part = self._wire.parts.get(atom.part)
+        if part is None:
+            part = self._new_part(atom.part, atom.choice, atom.reasoning)
+            part.open = True
+        live = part.choice.live
+        if part.resolved:
+            live.append(part)
+        if len(live) > 1 and not atom.text.isspace():
+            for other in [other for other in live if other is not part and other.parser.held]:
+                self._resolve(other, End.PART)
+        part.fields = atom.fields
+        events = part.feed(atom)
+        if events:
+            self._learn(part, events)
+        elif part.parser.held > self._report.held:
+            self._report.held = part.parser.held
+
+    def _open(self, atom: Open) -> None:
+        if atom.bare:
+            self._wire.items[atom.part] = Item(atom.part)
+            return
+        part = self._new_part(atom.part, atom.choice, atom.reasoning)
+        part.item = self._wire.items.get(atom.parent)
+        if part.item is not None:
+            part.item.parts.append(part)
+
+    def _inner(self, atom: Inner) -> None:
+        if not atom.ends:
+            return
+        item = self._wire.items.get(atom.part)
+        if item is not None:
+            item.ended = True
+        part = self._wire.parts.get(atom.part)
+        if part is not None and not part.parser.held and not part.resolved:
+            self._resolve(part, End.PART)
+
+    def _native(self, atom: Native) -> None:
+        choice = self._choice(atom.choice)
+        for part in list(choice.live):
+            self._resolve(part, End.PART if part.reasoning else End.NATIVE)
+        choice.leaks += choice.calls
+        choice.calls = []
+        call = choice.natives.get(atom.key)
+        if call is None:
+            leaked = any(leak.name == atom.name for leak in choice.leaks)
+            call = NativeCall(atom.name or "", leaked, lambda: self._new_parser(False))
+            choice.natives[atom.key] = call
+            self._report.native += 1
+        call.add(atom)
+        if atom.ends:
+            self._complete(choice, atom.key)
+
+    def _complete(self, choice: Choice, key: Key) -> None:
+        call = choice.natives[key]
+        call.finish(choice.leaks)
+        if call.repaired is not None and key not in self._wire.repaired:
+            self._wire.repaired[key] = call.repaired
+            self._report.repaired.append(call.name)
+
+    def _finish(self, atom: Finish) -> None:
+        choice = self._choice(atom.choice)
+        for key in choice.natives:
+            self._complete(choice, key)
+        for part in list(choice.live):
+            self._resolve(part, End.NATIVE if choice.natives and not part.reasoning else atom.end)
+        choice.finished = True
+        if atom.end is End.REFUSAL:
+            self._refuse(choice)
+        elif choice.natives:
+            atom.called = choice.changed
+        elif choice.calls:
+            atom.before += [Call(choice.index, number, call) for number, call in enumerate(choice.calls)]
+            atom.called = True
+            self._report.calls += [Recovered(call.name, call.row, call.end - call.start) for call in choice.calls]
+        elif _is_emptied(choice):
+            atom.before.append(Say(choice.index, None, self._note(choice)))
+        choice.calls = []
+
+    def _refuse(self, choice: Choice) -> None:
+        choice.refused = True
+        queued = [atom for entry in self.outlet.queue for atom in entry.atoms if isinstance(atom, Delta)]
+        for part in choice.parts:
+            part.refuse(sum(len(delta.text) for delta in queued if delta.part == part.key))
+
+    def _done(self, atom: Atom) -> None:
+        for choice in self._choices.values():
+            if choice.finished:
+                continue
+            finish = Finish(choice.index)
+            self._finish(finish)
+            atom.before += finish.before
+            if choice.index in {insert.choice for insert in finish.before if isinstance(insert, Call)}:
+                atom.before.append(Stop(choice.index))
+
+    def _failed(self, atom: Failed) -> None:
+        entry = self.outlet.queue.pop()
+        self.outlet.surrender()
+        for part in self._wire.parts.values():
+            part.abandon()
+        for choice in self._choices.values():
+            choice.calls = []
+        self.outlet.queue.append(entry)
+
+    def _resolve(self, part: Part, end: End) -> None:
+        self._learn(part, part.close(end))
+        part.choice.live.remove(part)
+        if part.empty:
+            self._report.removed += part.lead
+            part.opening.clear()
+
+    def _learn(self, part: Part, events: list[Event]) -> None:
+        self._report.held = max(self._report.held, part.parser.held)
+        for event in events:
+            if isinstance(event, ToolCall):
+                part.choice.calls.append(event)
+            elif isinstance(event, Removed):
+                self._report.removed.append(event)
+        self.outlet.carry(part)
+
+    def _note(self, choice: Choice) -> str:
+        rejected = [item for part in choice.parts for item in part.parser.rejected if item.removed]
+        if not rejected:
+            return note(None)
+        return note(rejected[0].name, malformed=rejected[0].row not in _FORBIDDEN)
+
+
+def unwrap(value: Body, wire: Wire) -> tuple[Body | None, Body]:
+    """A gateway's envelope and what it holds; None where there is none."""
+    inner = value.get("data")
+    if isinstance(inner, dict) and not wire.speaks(value) and wire.speaks(inner):
+        return value, inner
+    return None, value
+
+
+def _is_emptied(choice: Choice) -> bool:
+    """Removal left nothing at all to be seen."""
+    texts = [part for part in choice.parts if not part.reasoning]
+    if any(part.started for part in texts):
+        return False
+    return any(part.cuts for part in texts) or (choice.changed and not any(part.started for part in choice.parts))

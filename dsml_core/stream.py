@@ -1,0 +1,110 @@
+"""Repairer: bytes in, bytes out, for one response; the guard that fails open."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from dsml_core.formats import WIRES
+from dsml_core.framing import BodyFramer, Frame, Framer, LineFramer, SseFramer
+from dsml_core.parser import Parser
+from dsml_core.policy import Policy
+from dsml_core.report import Report
+from dsml_core.rewriter import Rewriter
+from dsml_core.tools import as_tools
+
+
+class Repairer:
+    """Repairs one response body of `wire`, a name of `formats.WIRES` (KeyError for another).
+
+    `stream` says whether the body is a stream (SSE or NDJSON) or one JSON document. `tools` are those of the request
+    (see `as_tools`): None is unknown, an empty collection is none, and then nothing is touched. The methods do not
+    raise: on a fault of ours everything held goes out, what follows passes through, and `report.faults` names the place.
+    """
+
+    def __init__(self, wire: str, *, stream: bool, tools: Any = None, policy: Policy | None = None) -> None:
+        declared = as_tools(tools)
+        self.report = Report(wire)
+        self._stream = stream
+        self._wire = WIRES[wire](declared)
+        self._framer = self._new_framer()
+        self._rewriter = Rewriter(
+            self._wire, lambda reasoning: Parser(declared, policy, reasoning=reasoning), self.report
+        )
+        self._passing = declared is not None and not declared
+
+    def feed(self, data: bytes) -> bytes:
+        """More bytes of the body, cut anywhere; returns what may leave now."""
+        if self._passing and not self._wire.shifted():
+            return data
+        return self._take(self._framer.feed(data))
+
+    def flush_idle(self) -> bytes:
+        """Nothing came for a while: returns what was held only because it might be the start of a tag."""
+        if self._passing or not self._stream:
+            return b""
+        return self._guarded(self._rewriter.idle)
+
+    def close(self, clean: bool = True) -> bytes:
+        """The body is over, or broke off (`clean=False`); returns the last bytes."""
+        if clean:
+            out = self._take(self._framer.close())
+            if self._stream and not self._passing:
+                out += self._guarded(self._rewriter.end)
+        else:
+            self.report.aborted = True
+            out = b"" if self._passing else self._guarded(self._rewriter.outlet.surrender)
+            out += self._framer.rest()
+        if not self._passing:
+            self._guarded(self._rewriter.close_report)
+        return out
+
+    def _new_framer(self) -> Framer:
+        if not self._stream:
+            return BodyFramer()
+        return LineFramer() if self._wire.LINES else SseFramer()
+
+    def _take(self, frames: Sequence[Frame]) -> bytes:
+        passing = self._passing
+        step = self._rewriter.take if self._stream else self._rewriter.whole
+        out = [self._forward(frame) if self._passing else self._guarded(step, frame) for frame in frames]
+        if self._passing and not passing and not self._wire.shifted():
+            out.append(self._framer.rest())
+            self._framer = self._new_framer()
+        return b"".join(out)
+
+    def _guarded(self, step: Callable[..., None], *frame: Frame) -> bytes:
+        """What leaves after a step of the fallible code; when it fails, all that it had not let go."""
+        outlet = self._rewriter.outlet
+        try:
+            step(*frame)
+        except Exception as fault:
+            self._fail(fault)
+        out, outlet.out = outlet.out, []
+        return b"".join(out)
+
+    def _fail(self, fault: Exception) -> None:
+        self._passing = True
+        self.report.faults.append(_place(fault))
+        outlet = self._rewriter.outlet
+        try:
+            outlet.surrender()
+        except Exception as second:
+            self.report.faults.append(_place(second))
+            outlet.out += [entry.frame.raw for entry in outlet.queue]
+
+    def _forward(self, frame: Frame) -> bytes:
+        """A frame that is not looked at any more; only its numbers follow from what left before."""
+        try:
+            return self._rewriter.forward(frame)
+        except Exception as fault:
+            self.report.faults.append(_place(fault))
+            return frame.raw
+
+
+def _place(fault: Exception) -> str:
+    """Type and place of an exception; its message might hold content."""
+    frame = traceback.extract_tb(fault.__traceback__)[-1]
+    return f"{type(fault).__name__} at {PurePath(frame.filename).name}:{frame.lineno}"

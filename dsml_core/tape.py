@@ -1,0 +1,50 @@
+"""The text a parser still needs, by offset: added once, cut by offset, dropped once decided."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+
+class Tape:
+    """Characters `[start, end)` of a text, kept as the pieces they arrived in.
+
+    Cutting costs what is cut, adding costs one append: a value of a megabyte in four-character
+    pieces is joined once, when somebody asks for it.
+    """
+
+    def __init__(self) -> None:
+        self.start = 0
+        self.end = 0
+        self._pieces: list[str] = []
+        self._starts: list[int] = []
+
+    def add(self, text: str) -> None:
+        """Append `text`."""
+        self._pieces.append(text)
+        self._starts.append(self.end)
+        self.end += len(text)
+
+    def pass_by(self, length: int) -> None:
+        """Count `length` characters that were decided at once. Only for an empty tape."""
+        self.end += length
+        self.start = self.end
+
+    def cut(self, start: int, end: int) -> str:
+        """The characters `[start, end)`; both within the tape."""
+        if start >= end:
+            return ""
+        first = bisect_right(self._starts, start) - 1
+        last = bisect_right(self._starts, end - 1) - 1
+        base = self._starts[first]
+        joined = self._pieces[first] if first == last else "".join(self._pieces[first : last + 1])
+        return joined[start - base : end - base]
+
+    def drop(self, before: int) -> None:
+        """Forget what stands before offset `before`."""
+        self.start = before
+        if before >= self.end:
+            self._pieces.clear()
+            self._starts.clear()
+        elif len(self._starts) > 1 and self._starts[len(self._starts) // 2] < before:
+            keep = bisect_right(self._starts, before) - 1
+            del self._pieces[:keep], self._starts[:keep]

@@ -1,0 +1,101 @@
+"""Where a parameter's value ends: the one hard question of a grammar that escapes nothing.
+
+A tag inside a value is the value's end, data, or a weak end: one that counts only if no
+parameter closer comes before the next marked opener (T6, T7). Fences (T16) and CDATA (T14) protect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from dsml_core.grammar import CLOSERS, Kind, Tag
+from dsml_core.markdown import Fences
+
+
+class Role(Enum):
+    """What a tag is to the value it stands in."""
+
+    DATA = auto()
+    END = auto()  # the value's own closer
+    NEXT = auto()  # a marked opener: the value had no closer
+
+
+_BOUNDS = frozenset({Kind.BLOCK_OPEN, Kind.INVOKE_OPEN, Kind.PARAM_OPEN})
+
+
+@dataclass(slots=True)
+class OpenValue:
+    """A value being read. `protected=False`: the second reading, without fences and CDATA."""
+
+    name: str
+    string: bool | None
+    opener: int
+    start: int
+    marked: bool
+    protected: bool = True
+    cdata: bool | None = None
+    weak: int | None = None
+    weak_kind: Kind | None = None
+    weak_length: int = 0
+    weak_nameless: bool = False
+    skipped: int | None = None  # the first closer that only its protection made data
+    _fences: Fences = field(default_factory=Fences)
+    _fence_id: int = 0
+    _depth: dict[Kind, int] = field(default_factory=dict)
+
+    def unprotected(self) -> OpenValue:
+        """The same value for a second reading: its first closer counts (T16)."""
+        return OpenValue(self.name, self.string, self.opener, self.start, self.marked, protected=False)
+
+    def role(self, tag: Tag, at: int, before: str) -> Role:
+        """What `tag` at offset `at` is; `before` is the value's text since the last tag's first character."""
+        self._fences.advance(before)
+        if self.protected and self.cdata is None:
+            self.cdata = before.lstrip().startswith("<![CDATA[")
+        ending = "]]>" if self.cdata else ""
+        fenced = self.protected and self._fences.inside and not self._fences.closes_here(ending)
+        if self.protected and self.cdata:
+            if tag.kind is Kind.PARAM_CLOSE and not fenced and before.rstrip().endswith("]]>"):
+                return Role.END
+            return self._skip(tag, at)
+        if fenced and self._in_its_fence(tag):
+            return self._skip(tag, at)
+        if tag.kind in _BOUNDS:
+            return Role.NEXT if tag.marked else Role.DATA
+        if tag.kind is Kind.PARAM_CLOSE and (tag.marked or not self.marked):
+            return Role.END
+        if tag.kind in CLOSERS and self.weak is None and self._counts(tag):
+            self.weak, self.weak_kind, self.weak_length = at, tag.kind, tag.length
+            self.weak_nameless = not tag.name
+        return Role.DATA
+
+    def _counts(self, tag: Tag) -> bool:
+        """T7: beside marked tags a plain closer of a parameter counts, not one of an invoke or block."""
+        return tag.marked or not self.marked or tag.kind is Kind.PARAM_CLOSE
+
+    def _skip(self, tag: Tag, at: int) -> Role:
+        if self.skipped is None and tag.kind in CLOSERS and (tag.marked or tag.kind is Kind.PARAM_CLOSE):
+            self.skipped = at
+        return Role.DATA
+
+    def _in_its_fence(self, tag: Tag) -> bool:
+        """T16: in a fence an opener is data, and a closer whose opener stands in the same fence."""
+        if self._fence_id != self._fences.opened:
+            self._fence_id, self._depth = self._fences.opened, {}
+        if tag.kind in _BOUNDS or tag.kind is Kind.BARE_OPEN:
+            opened = _PAIRS[tag.kind]
+            self._depth[opened] = self._depth.get(opened, 0) + 1
+            return True
+        if self._depth.get(tag.kind, 0) > 0:
+            self._depth[tag.kind] -= 1
+            return True
+        return False
+
+
+_PAIRS = {
+    Kind.BLOCK_OPEN: Kind.BLOCK_CLOSE,
+    Kind.BARE_OPEN: Kind.BARE_CLOSE,
+    Kind.INVOKE_OPEN: Kind.INVOKE_CLOSE,
+    Kind.PARAM_OPEN: Kind.PARAM_CLOSE,
+}
