@@ -83,6 +83,7 @@ class Pipe:
         idle_flush: float = 0.0,
     ) -> None:
         self.report = rewriter.report
+        self.observe = observe
         self.idle_flush = idle_flush  # seconds
         self.fed = False
         self.fed_at = 0.0  # time.monotonic() of the last piece
@@ -90,7 +91,6 @@ class Pipe:
         self.fault: Exception | None = None
         self._rewriter = rewriter
         self._decoder = decoder
-        self._observe = observe
         self._source = source
         self._open = True
 
@@ -100,16 +100,16 @@ class Pipe:
         sent = [self._advance(piece) for piece in arrived]
         if not data:
             sent.append(self._close())
-        return [piece for piece in (arrived if self._observe else sent) if piece]
+        return [piece for piece in (arrived if self.observe else sent) if piece]
 
     def flush_idle(self) -> bytes:
         """What may go out now that the provider is silent."""
-        return self._guarded(self._rewriter.flush_idle) if self._open and not self._observe else b""
+        return self._guarded(self._rewriter.flush_idle) if self._open and not self.observe else b""
 
     def abort(self) -> bytes:
         """What was held when the provider broke off."""
         held = self._close(clean=False)
-        return b"" if self._observe else held
+        return b"" if self.observe else held
 
     def _arrived(self, data: bytes) -> list[bytes]:
         if self._source is None:

@@ -137,8 +137,10 @@ class Dsml:
             except Untouched as reason:
                 logger.debug("dsml: %s untouched: %s", current.wire, reason)
                 return
-        elif current.pipe.broken and flow.killable:
-            flow.kill()  # type: ignore[no-untyped-call] # only where pushing could not end it at once
+        else:
+            if current.pipe.broken and flow.killable:
+                flow.kill()  # type: ignore[no-untyped-call] # only where pushing could not end it at once
+            release(flow.response, current.pipe)
         self._report(current.pipe)
 
     @guarded
@@ -146,7 +148,9 @@ class Dsml:
         current = exchange.detach(flow)
         if current and current.pipe:
             current.pipe.abort()
-            self._report(current.pipe, flow.error.msg if flow.error else "broken off")
+            if flow.response:
+                release(flow.response, current.pipe)
+            self._report(current.pipe, flow.error.msg if flow.error else "")
 
     def _pipe(self, current: Exchange, response: Response, *, stored: bool = False) -> Pipe:
         """The pipe for a response, `Untouched` when it is none of ours."""
@@ -155,8 +159,8 @@ class Dsml:
         kind = content_type(response)
         if kind not in STREAMED + WHOLE:
             raise Untouched(f"content type {kind or 'missing'}")
-        if not (self.settings.stream if kind in STREAMED else self.settings.body):
-            raise Untouched("switched off by dsml_stream or dsml_body")
+        if self.settings.mode == "off" or not (self.settings.stream if kind in STREAMED else self.settings.body):
+            raise Untouched("switched off by an option")
         context = current.context
         if context.tools is not None and not context.tools:
             raise Untouched("the request declares no tools")
@@ -205,7 +209,7 @@ class Dsml:
             logger.warning("dsml: fault, the response went on without us", exc_info=pipe.fault)
         if pipe.broken:
             logger.warning("dsml: %s: the provider's content encoding is damaged: %s", pipe.report.wire, pipe.broken)
-        if line := log.decision(pipe.report, observe=self.settings.mode == "observe"):
+        if line := log.decision(pipe.report, observe=pipe.observe):
             level = logging.WARNING if pipe.report.faults else logging.INFO
             logger.log(level, "dsml: %s%s", line, ended and f": {ended}")
 
@@ -214,6 +218,14 @@ def content_type(response: Response) -> str:
     """The media type, lower case, without its parameters."""
     value: str = response.headers.get("content-type", "")
     return value.partition(";")[0].strip().lower()
+
+
+def release(response: Response, pipe: Pipe) -> None:
+    """Let the pipe go: a flow that is kept for display would keep it, and all it holds, for as long."""
+    if response.stream is pipe:
+        response.stream = True
+    elif not pipe.fed:
+        logger.warning("dsml: another addon took the stream of this response: it was not looked at")
 
 
 def reframe(client_version: str, response: Response) -> None:

@@ -66,7 +66,7 @@ class Miss(Enum):
 
 
 # Where a tag can start (N1): an angle bracket, or a bar at a line start when the bracket was dropped (N2).
-TRIGGER: Final = re.compile("[<\uff1c]|(?:^|(?<=\n))[ \t]*[|\uff5c\u2016\\\\\u951d]")
+TRIGGER: Final = re.compile("[<\uff1c]|(?:^|(?<=[\n \t]))[|\uff5c\u2016\\\\\u951d]")
 
 _BAR = r"(?:[|\uff5c\u2016\\]|\u951d\u6ed0\u7d94)"  # N3: the third is the doubled bar's UTF-8 read as GBK
 _LT, _GT, _SLASH, _EQ = r"[<\uff1c]", r"[>\uff1e]", r"[/\uff0f]", r"[=\uff1d]"
@@ -96,7 +96,7 @@ _VALUE = "|".join(
 )
 _ATTR = rf"(?P<key>[A-Za-z_][\w.\-]*+)\s*+{_EQ}\s*+(?P<value>{_VALUE})"
 _ATTRS = rf"(?:{_NOISE}*+(?:{_ATTR}))*+"
-_JUNK = rf"(?:{_NOISE}*+(?:{_ATTR}))++[^<>\uff1c\uff1e]*+{_GT}"  # V12: the rest of a call leaked into the tag
+_JUNK = rf"(?:{_NOISE}*+(?:{_ATTR}))++[^<>=\uff1c\uff1e\uff1d]*+{_GT}"  # V12: the rest of a call leaked into the tag
 # N4: a bar in place of `>`, or no `>` at all before the next marked tag
 _TERMINATOR = (
     rf"(?:{_NOISE}*+(?P<self>{_SLASH})?+{_NOISE}*+{_GT}|[|\uff5c\u2016]++(?=\s*+[^\s>\uff1e/\uff0f])|(?=\s*+{_HEAD}))"
@@ -114,7 +114,7 @@ _END = (
     r"[|\uff5c\u2016]{1,2}+[>\uff1e]"
 )
 _TAG: Final = regex.compile(rf"(?P<marked>{_LT}{{1,4}}+{_NOISE}*+{_OPENER}|{_CLOSER})|{_PLAIN}|(?P<end>{_END})")
-_DROPPED: Final = regex.compile(rf"[ \t]*+{_BAR}{{1,4}}+[ \t]*+{_OPENER}")  # N2
+_DROPPED: Final = regex.compile(rf"{_BAR}{{1,4}}+[ \t]*+{_OPENER}")  # N2
 _ATTR_ONE: Final = regex.compile(_ATTR)
 _BARS: Final = re.compile("[|\uff5c\u2016\\\\\u951d]")
 
@@ -123,6 +123,8 @@ _MAYBE: Final = re.compile(
     "[<\uff1c]{1,4}+(?:[\\s|\\\\/]|[^\\x00-\\x7f])*+"
     "(?:$|(?i:d(?:$|s(?:$|m)))|i(?:$|n)|p(?:$|a)|t(?:$|o)|f(?:$|u)|c(?:$|a)|e(?:$|n))"
 )
+
+_MAYBE_DROPPED: Final = re.compile("[|\uff5c\u2016\\\\\u951d][|\uff5c\u2016\\\\\u6ed0\u7d94 \t]*+(?:$|(?i:d(?:$|s(?:$|m))))")
 
 BLOCK_NAMES: Final = frozenset({"toolcalls", "functioncalls", "calls", "toolcall"})  # V1, V5, V7, V8
 _FLAT: Final = re.compile("[-_]")
@@ -147,17 +149,18 @@ def _kind(name: str, closer: bool) -> Kind:
 def lex(text: str, at: int, tools: Container[str] = (), limit: int = 1024) -> Tag | Miss:
     """The tag that starts at `text[at]`, or whether one may still come of it.
 
-    `tools` are the declared names. A tag longer than `limit` characters is none.
+    `tools` are the declared names. A tag that `limit` characters do not settle is none.
     The answer for a given start never changes once it is not `NOT_YET`, whatever text follows.
     """
     dropped = text[at] not in "<\uff1c"
-    if not dropped and _MAYBE.match(text, at) is None:
+    if (_MAYBE_DROPPED if dropped else _MAYBE).match(text, at) is None:
         return Miss.NO
-    match = (_DROPPED if dropped else _TAG).match(text, at, partial=True)
-    if match is None or match.end() - at > limit:
+    stop = min(len(text), at + limit)
+    match = (_DROPPED if dropped else _TAG).match(text, at, stop, partial=True)
+    if match is None or (match.partial and len(text) > stop):
         return Miss.NO
     if match.partial:
-        return Miss.NOT_YET if len(text) - at <= limit else Miss.NO
+        return Miss.NOT_YET
     if dropped or match["marked"] is not None:
         return _marked_tag(match, tools, dropped)
     return _plain_tag(match)

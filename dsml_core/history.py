@@ -74,6 +74,17 @@ def made_call(said: dict[str, Any]) -> bool:
     return any(isinstance(part, dict) and str(part.get("type")).startswith("tool_") for part in parts)
 
 
+def assistant_texts(wire: str, body: Body) -> Iterator[str]:
+    """Every text of an assistant message, and perhaps of items that are none: quick to rule out a whole history."""
+    for said in turns(wire, body) or ():
+        if isinstance(said, dict) and said.get("role") == "assistant":
+            content = said.get("content")
+            if isinstance(content, str):
+                yield content
+            else:
+                yield from texts(said)
+
+
 def map_assistant(wire: str, body: Body, change: Callable[[int, str], str]) -> Body:
     """`body` with each text of an assistant message replaced by `change(index of the message, text)`."""
     history = turns(wire, body)

@@ -106,6 +106,7 @@ class Quoting(Fences):
         self._think = False
         self._at = 0
         self._quoted_line = False
+        self._after_markup = False
         self._known: dict[int, list[int]] = {}
         self._known_before = 0
 
@@ -125,8 +126,12 @@ class Quoting(Fences):
 
     @property
     def at_line_start(self) -> bool:
-        """True where only blanks stand before this place in its line."""
-        return not self._line.strip(" \t")
+        """True where only blanks stand before this place in its line, and no markup did."""
+        return not self._after_markup and not self._line.strip(" \t")
+
+    def skip(self, markup: str) -> None:
+        """Markup that was removed stood here."""
+        self._after_markup = not markup.endswith("\n")
 
     def unmatched(self, text: str, at: int) -> None:
         """The open run was never closed: its paragraph ends with `text`, which starts at `at`.
@@ -157,6 +162,7 @@ class Quoting(Fences):
     def _close_line(self, line: str) -> None:
         super()._close_line(line)
         self._at += 1
+        self._after_markup = False
         if not line.strip():
             self.run = 0
             self._quoted_line = False

@@ -170,11 +170,11 @@ class Outlet:
         yield from self._opened(entry)
         runs: list[list[Atom]] = []
         for atom in entry.atoms:
-            if not runs or self._inserts(atom):
+            if not runs or atom.before:
                 runs.append([])
             runs[-1].append(atom)
         for number, run in enumerate(runs):
-            for insert in self._inserts(run[0]):
+            for insert in run[0].before:
                 yield from self._inserted(insert)
             if entry.body is None:
                 yield from self.plain(entry)
@@ -184,12 +184,6 @@ class Outlet:
                 yield from self.plain(entry)
             else:
                 yield from self._made(bodies, entry)
-
-    def _inserts(self, atom: Atom) -> list[Insert]:
-        if isinstance(atom, Finish) and self._choices[atom.choice].refused:
-            parts = self._choices[atom.choice].parts
-            return [Say(atom.choice, part.key, "".join(part.owed)) for part in parts if part.owed]
-        return atom.before
 
     def _inserted(self, insert: Insert) -> Iterator[bytes]:
         if isinstance(insert, Say):

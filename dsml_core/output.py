@@ -86,7 +86,7 @@ class Output:
         """What was deferred stands."""
         for event in self._deferred:
             if isinstance(event, Removed):
-                self._sync_prose(event.end)
+                self._sync_prose(event)
             elif isinstance(event, Text):
                 self._prose.append(event.text)
                 self._prose_length += len(event.text)
@@ -127,17 +127,18 @@ class Output:
             self._deferred.append(event)
             return
         if isinstance(event, Removed):
-            self._sync_prose(event.end)
+            self._sync_prose(event)
         self.events.append(event)
 
     def _decided(self, end: int) -> None:
         self.done = end
         self.tape.drop(end)
 
-    def _sync_prose(self, start: int) -> None:
+    def _sync_prose(self, removed: Removed) -> None:
         if self._prose:
             self.quoting.read("".join(self._prose), self._prose_start)
-        self._start_prose(start)
+        self.quoting.skip(removed.text)
+        self._start_prose(removed.end)
 
     def _start_prose(self, start: int) -> None:
         self._prose, self._prose_start, self._prose_length = [], start, 0

@@ -75,7 +75,7 @@ def bound_value(hold: Hold, tag: Tag, offset: int) -> None:
     """A marked opener in the value: nested in it (V26, containers), or the value had no closer (V11)."""
     value = hold.value
     assert value is not None
-    if tag.kind is Kind.PARAM_OPEN and not hold.tape.cut(value.start, offset).strip():
+    if tag.kind is Kind.PARAM_OPEN and value.blank:
         if hold.draft is None or _is_next_wrapped(hold, value):
             _open_wrapped(hold, value, offset)
             return

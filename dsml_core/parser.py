@@ -16,7 +16,7 @@ from dsml_core.hold import Hold, State
 from dsml_core.machine import take
 from dsml_core.markdown import CodeSpan, Quote
 from dsml_core.policy import Policy
-from dsml_core.tape import Tape
+from dsml_core.tape import LOOK_BACK, Tape
 from dsml_core.tools import as_tools
 from dsml_core.value import Role
 
@@ -124,6 +124,7 @@ class Parser:
         cursor = self._hold.cursor
         self._win, self._at = self._win[cursor - self._at :], cursor
         if self._hold.spilled:
+            self._advance_value(cursor)
             self._out.text(cursor)
 
     def _rewind(self) -> None:
@@ -151,23 +152,27 @@ class Parser:
             trigger = TRIGGER.search(self._win, start)
             if trigger is None:
                 return cut_off, None
-            index = trigger.end() - 1
-            if self._win[index] in "<\uff1c" or self._at_line_start(self._at + index):
-                tag = lex(self._win, index, self._tools or (), self._policy.candidate_limit)
+            index = trigger.start()
+            tag = lex(self._win, index, self._tools or (), self._policy.candidate_limit)
+            if tag is not Miss.NO and self._may_stand(tag, index):
                 if isinstance(tag, Tag):
-                    if not self._hold.strict or CANONICAL.fullmatch(self._win, index, index + tag.length):
-                        return self._at + index, tag
-                elif tag is Miss.NOT_YET:
-                    cut_off = min(cut_off, self._at + index)
-                    if not final:
-                        return cut_off, None
+                    return self._at + index, tag
+                cut_off = min(cut_off, self._at + index)
+                if not final:
+                    return cut_off, None
             start = index + 1
 
-    def _at_line_start(self, offset: int) -> bool:
+    def _may_stand(self, tag: Tag | Miss, index: int) -> bool:
+        """N2: without its bracket a tag stands at a line start only. `strict` knows canonical tags only."""
+        if self._hold.strict and isinstance(tag, Tag):
+            return CANONICAL.fullmatch(self._win, index, index + tag.length) is not None
+        if self._win[index] in "<\uff1c":
+            return True
+        offset = self._at + index
         if self._hold.state is State.PROSE:
             self._out.text(offset)
             return self._out.read_prose().at_line_start
-        before = self._tape.cut(max(self._out.done, offset - 64), offset)
+        before = self._tape.cut(max(self._tape.start, offset - LOOK_BACK), offset)
         return before.rstrip(" \t").endswith("\n")
 
     def _scan_prose(self, final: bool) -> bool:
@@ -204,11 +209,13 @@ class Parser:
     def _scan_code(self, final: bool) -> bool:
         assert self._code is not None
         hold, start = self._hold, self._hold.cursor
+        limit = self._policy.hold_limit
         found = self._code.end(self._win[start - self._at :], final)
-        if found is None:
-            if self._tape.end - start > self._policy.hold_limit:
-                hold.abandon(self._tape.end)
+        if found is None and self._tape.end - start <= limit:
             return False
+        if found is None or found[1] > limit:
+            hold.abandon(start + limit)
+            return True
         closed, length = found
         hold.state = State.PROSE
         if closed:
@@ -259,8 +266,8 @@ class Parser:
         hold.cursor = offset
         if tag is None:
             return False
-        role = value.role(tag, offset, self._between(self._synced, offset))
-        self._synced = offset
+        self._advance_value(offset)
+        role = value.role(tag, offset)
         if role is Role.DATA:
             hold.cursor = end
         elif role is Role.NEXT and value.weak is not None:
@@ -271,10 +278,10 @@ class Parser:
             params.end_value(hold, offset, end, closed=True, marked=tag.marked)
         return True
 
-    def _between(self, start: int, end: int) -> str:
-        if start >= self._at:
-            return self._win[start - self._at : end - self._at]
-        return self._tape.cut(max(start, self._tape.start), end)
+    def _advance_value(self, offset: int) -> None:
+        if self._hold.value is not None:
+            self._hold.value.advance(self._tape.cut(self._synced, offset))
+        self._synced = offset
 
     def _is_text(self, offset: int, tag: Tag | None) -> bool:
         """V26 with a plain opener: only a marked parameter may come directly behind it."""

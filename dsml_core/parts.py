@@ -122,9 +122,11 @@ class Part:
         self._ahead += held
 
     def refuse(self, queued: int) -> None:
-        """Nothing is taken out any more, also of the last `queued` characters, whose frames have not left."""
-        left = self.fed - queued
+        """What was taken out is to be seen after all; the frames of the last `queued` characters are in the queue."""
+        left = 0 if self.open else self.fed - queued
         self.cuts = [(start, min(end, left)) for start, end in self.cuts if start < left]
+        self.carry, self.owed = self.carry + self.owed, []
+        self.started = self.started or bool(self.carry)
 
     def abandon(self) -> None:
         """All that was fed has gone out as it came."""

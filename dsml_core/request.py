@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dsml_core import prompts
+from dsml_core.context import read_context
 from dsml_core.history import (
     SHAPES,
     Body,
@@ -20,6 +21,7 @@ from dsml_core.history import (
     append_late,
     append_system,
     append_turns,
+    assistant_texts,
     last_said,
     map_assistant,
     message,
@@ -28,7 +30,7 @@ from dsml_core.history import (
 )
 from dsml_core.policy import Policy
 from dsml_core.tools import Tools
-from dsml_core.transcript import lost_call, repair
+from dsml_core.transcript import lost_call, may_leak, repair
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +131,30 @@ def sanitize(wire: str, body: Body, tools: Tools | None = None, policy: Policy |
     `tools` and `policy` are those of the response's parser, less what depends on this request alone and on limits of
     a stream: a message is cleaned alike in every request that replays it.
     """
-    policy = policy or Policy()
+    if not any(map(may_leak, assistant_texts(wire, body))):
+        return body
+    lasting = replace(policy or Policy(), calls=True)
+    quotes = _quotes(wire, body)
 
     def clean(at: int, text: str) -> str:
-        limit = max(len(text), policy.hold_limit)
-        own = replace(policy, calls=True, hold_limit=limit, declared_hold_limit=max(limit, policy.declared_hold_limit))
+        own = replace(
+            lasting,
+            hold_limit=max(len(text), lasting.hold_limit),
+            declared_hold_limit=max(len(text), lasting.declared_hold_limit),
+            quoted=tuple(quote for place, quote in quotes if place < at),
+        )
         return repair(text, tools, own, native=True).text
 
     return map_assistant(wire, body, clean)
+
+
+def _quotes(wire: str, body: Body) -> list[tuple[int, str]]:
+    """What a model may be quoting: texts of others that may hold markup, each with the index of its message."""
+    key = SHAPES[wire].turns
+    quotes = [(-1, text) for text in read_context(wire, {**body, key: []}).quoted]
+    for at, said in enumerate(turns(wire, body) or ()):
+        quotes += [(at, text) for text in read_context(wire, {key: [said]}).quoted]
+    return quotes
 
 
 def resume(wire: str, body: Body, shown: str, channel: Literal["system", "user"] = "system") -> Body:

@@ -192,11 +192,13 @@ class Rewriter:
         choice = self._choice(atom.choice)
         for key in choice.natives:
             self._complete(choice, key)
-        for part in list(choice.live):
-            self._resolve(part, End.NATIVE if choice.natives and not part.reasoning else atom.end)
-        choice.finished = True
         if atom.end is End.REFUSAL:
             self._refuse(choice)
+        for part in list(choice.live):
+            self._resolve(part, End.NATIVE if choice.natives and not choice.refused else atom.end)
+        choice.finished = True
+        if choice.refused:
+            choice.calls = []
         elif choice.natives:
             atom.called = choice.changed
         elif choice.calls:
@@ -212,6 +214,7 @@ class Rewriter:
         queued = [atom for entry in self.outlet.queue for atom in entry.atoms if isinstance(atom, Delta)]
         for part in choice.parts:
             part.refuse(sum(len(delta.text) for delta in queued if delta.part == part.key))
+            self.outlet.carry(part)
 
     def _done(self, atom: Atom) -> None:
         for choice in self._choices.values():

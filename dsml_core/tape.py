@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+LOOK_BACK = 64  # characters: as far as a line's indentation is followed
+
 
 class Tape:
     """Characters `[start, end)` of a text, kept as the pieces they arrived in.
@@ -25,7 +27,10 @@ class Tape:
         self.end += len(text)
 
     def pass_by(self, length: int) -> None:
-        """Count `length` characters that were decided at once. Only for an empty tape."""
+        """Count `length` characters that were decided at once. Only where all text is decided."""
+        if self._pieces:
+            self._pieces.clear()
+            self._starts.clear()
         self.end += length
         self.start = self.end
 
@@ -40,11 +45,8 @@ class Tape:
         return joined[start - base : end - base]
 
     def drop(self, before: int) -> None:
-        """Forget what stands before offset `before`."""
-        self.start = before
-        if before >= self.end:
-            self._pieces.clear()
-            self._starts.clear()
-        elif len(self._starts) > 1 and self._starts[len(self._starts) // 2] < before:
-            keep = bisect_right(self._starts, before) - 1
+        """Forget what stands before offset `before`, but for the start of a line near it."""
+        keep = bisect_right(self._starts, before - LOOK_BACK) - 1
+        if keep > 0:
             del self._pieces[:keep], self._starts[:keep]
+            self.start = self._starts[0]

@@ -5,21 +5,27 @@ The same parser as for a live response decides, so a row means the same in both 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from dsml_core.events import End, Removed, ToolCall
 from dsml_core.parser import parse
 from dsml_core.policy import Policy
 from dsml_core.prompts import note
 
+# One literal character first, and no letter before the word: both keep it fast on source code.
+_SUSPECT: Final = re.compile("<[^<A-Za-z]*+(?:[dD][sS][mM][lL]|[iI][nN][vV][oO][kK][eE])")
+_PASSES: Final = 8  # readings of a repaired text until nothing comes of it any more; real ones need one
+
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
     """`text` is what stays, each run of removed markup replaced by notes that name its tools.
 
-    `calls` are the calls to add, in order; `removed` is what was taken out. Without any, `text` is what was given.
+    `calls` are the calls to add, in order; `removed` is what was taken out of the text as it was given, nothing where
+    nothing changed.
     """
 
     text: str
@@ -33,47 +39,71 @@ def repair(text: str, tools: Any = None, policy: Policy | None = None, *, native
     `native` says that the message carries native calls: then no call is added, and markup that never closed is
     removed too. Else that stays, as it does in a response (V15). `tools` and `policy` are those of `Parser`.
     """
-    if not may_leak(text):
-        return Repaired(text, (), ())
-    parsed = parse(text, tools, policy, end=End.NATIVE if native else End.STOP)
-    removed = tuple(parsed.ranges)
+    removed, calls = _read(text, tools, policy, tail=native)
     if not removed:
         return Repaired(text, (), ())
-    return Repaired(_with_notes(text, removed), () if native else tuple(parsed.calls), removed)
+    rest = _with_notes(text, removed)
+    for _ in range(_PASSES):
+        # Cutting may bring tags together; what then looks like a call was never written as one.
+        more, _calls = _read(rest, tools, policy, tail=native)
+        if not more:
+            break
+        rest = _with_notes(rest, more)
+    return Repaired(rest, () if native else tuple(calls), tuple(removed))
 
 
 def lost_call(text: str, tools: Any = None, policy: Policy | None = None) -> bool:
-    """True where the text holds leaked markup and not one call could be recovered from it."""
+    """True where the text holds leaked markup, be it not closed, and not one call can be recovered from it."""
+    removed, calls = _read(text, tools, policy, tail=True)
+    return bool(removed) and not calls
+
+
+def _read(text: str, tools: Any, policy: Policy | None, tail: bool) -> tuple[list[Removed], list[ToolCall]]:
     if not may_leak(text):
-        return False
+        return [], []
     parsed = parse(text, tools, policy)
-    return parsed.saw_syntax and not parsed.calls
+    removed = list(parsed.ranges)
+    if tail:
+        # Before a native call the parser removes residue wherever it stands. Here only what the text ends in is
+        # residue: a block opener that prose follows is a mention.
+        last = parse(text, tools, policy, end=End.NATIVE).ranges[-1:]
+        at = removed[-1].end if removed else 0
+        removed += [span for span in last if span.start >= at and span.end == len(text) and may_leak(span.text)]
+    return removed, parsed.calls
 
 
 def may_leak(text: str) -> bool:
-    """False where the text cannot hold leaked markup: every row needs a bracket, and the marker's word or an invoke."""
-    if "<" not in text and "\uff1c" not in text:
-        return False
-    # str.lower is slow beyond ASCII, bytes.lower knows ASCII alone
-    folded = text.encode("utf-8", "replace").lower()
-    return b"dsml" in folded or b"invoke" in folded
+    """False where the text cannot hold leaked markup: all of it has the marker's word, or an invoke, behind a `<`."""
+    if "\uff1c" in text:
+        text = text.replace("\uff1c", "<")
+    return "<" in text and _SUSPECT.search(text) is not None
 
 
 def _with_notes(text: str, removed: Sequence[Removed]) -> str:
     pieces: list[str] = []
-    names: list[str] = []
-    at = 0
-    for span in removed:
-        if span.start > at:
-            pieces += [_notes(names), text[at : span.start]]
-            names = []
-        if span.name is not None:
-            names.append(span.name)
-        at = span.end
-    pieces += [_notes(names), text[at:]]
+    at, blank = 0, True
+    for start, end, names in _runs(removed):
+        pieces.append(text[at:start])
+        _, newline, line = text[at:start].rpartition("\n")
+        blank = not line.strip() and (blank or bool(newline))
+        notes = " ".join(dict.fromkeys(map(note, names)))
+        # What stands at the start of a line has to go on standing there: it may be a code fence.
+        pieces.append(f"{notes}\n" if notes and blank and text[end : end + 1].strip() else notes)
+        at = end
+    pieces.append(text[at:])
     visible = "".join(pieces)
     return visible if visible.strip() else note(None)
 
 
-def _notes(names: Sequence[str]) -> str:
-    return " ".join(dict.fromkeys(note(name) for name in names))
+def _runs(removed: Sequence[Removed]) -> Iterator[tuple[int, int, list[str]]]:
+    """Spans that touch as one: its start and end, and the tools it names."""
+    at = 0
+    while at < len(removed):
+        start = end = removed[at].start
+        names: list[str] = []
+        while at < len(removed) and removed[at].start == end:
+            span = removed[at]
+            end = span.end
+            names += [span.name] if span.name is not None else []
+            at += 1
+        yield start, end, names

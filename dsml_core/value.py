@@ -11,6 +11,7 @@ from enum import Enum, auto
 
 from dsml_core.grammar import CLOSERS, Kind, Tag
 from dsml_core.markdown import Fences
+from dsml_core.tape import LOOK_BACK
 
 
 class Role(Enum):
@@ -35,11 +36,14 @@ class OpenValue:
     marked: bool
     protected: bool = True
     cdata: bool | None = None
+    blank: bool = True
     weak: int | None = None
     weak_kind: Kind | None = None
     weak_length: int = 0
     weak_nameless: bool = False
     skipped: int | None = None  # the first closer that only its protection made data
+    _first: str = ""
+    _last: str = ""
     _fences: Fences = field(default_factory=Fences)
     _fence_id: int = 0
     _depth: dict[Kind, int] = field(default_factory=dict)
@@ -48,15 +52,22 @@ class OpenValue:
         """The same value for a second reading: its first closer counts (T16)."""
         return OpenValue(self.name, self.string, self.opener, self.start, self.marked, protected=False)
 
-    def role(self, tag: Tag, at: int, before: str) -> Role:
-        """What `tag` at offset `at` is; `before` is the value's text since the last tag's first character."""
-        self._fences.advance(before)
-        if self.protected and self.cdata is None:
-            self.cdata = before.lstrip().startswith("<![CDATA[")
+    def advance(self, text: str) -> None:
+        """Read on in the value, at the latest before a tag's role is asked for."""
+        self._fences.advance(text)
+        if self.cdata is None and len(self._first) < LOOK_BACK:
+            self._first = (self._first + text[:LOOK_BACK]).lstrip()
+        self.blank = self.blank and not text.strip()
+        self._last = (self._last + text[-LOOK_BACK:])[-LOOK_BACK:]
+
+    def role(self, tag: Tag, at: int) -> Role:
+        """What `tag` at offset `at` is."""
+        if self.cdata is None:
+            self.cdata = self._first.startswith("<![CDATA[")
         ending = "]]>" if self.cdata else ""
         fenced = self.protected and self._fences.inside and not self._fences.closes_here(ending)
         if self.protected and self.cdata:
-            if tag.kind is Kind.PARAM_CLOSE and not fenced and before.rstrip().endswith("]]>"):
+            if tag.kind is Kind.PARAM_CLOSE and not fenced and self._last.rstrip().endswith("]]>"):
                 return Role.END
             return self._skip(tag, at)
         if fenced and self._in_its_fence(tag):

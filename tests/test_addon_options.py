@@ -1,5 +1,6 @@
 """The options table: read, checked, declared."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,3 +119,8 @@ def test_what_mitmproxy_would_refuse_silently_is_said() -> None:
         "dsml_body must be on or off; it is ['on']",
     ]
     assert deferred == {}
+
+
+def test_the_readme_has_the_table_as_it_is_in_the_code() -> None:
+    rows = [f"| `{row.name}` | `{row.default}` | {row.kind.expects} | {row.help} |" for row in OPTIONS]
+    assert "\n".join(rows) in (Path(__file__).resolve().parent.parent / "README.md").read_text()

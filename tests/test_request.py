@@ -30,7 +30,8 @@ from .markers import live
 
 WIRES = sorted(history.SHAPES)
 LEAK = live(
-    '<{M}tool_calls><{M}invoke name="edit"><{M}parameter name="path" string="true">a.py</{M}parameter></{M}invoke></{M}tool_calls>'
+    '<{M}tool_calls><{M}invoke name="edit"><{M}parameter name="path" string="true">a.py</{M}parameter>'
+    "</{M}invoke></{M}tool_calls>"
 )
 LOST = live('<{M}parameter name="path" string="true">a.py</{M}parameter></{M}invoke>')
 OPEN = live('<{M}tool_calls><{M}invoke name="edit"><{M}parameter name="path" string="true">a.p')
@@ -112,7 +113,9 @@ def test_sanitize(wire: str, said: str, cleaned: str) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("said", ["Done.", f"Like this:\n```\n{LEAK}\n```", f"Write `{LEAK}`.", live("The {M} marker.")])
+@pytest.mark.parametrize(
+    "said", ["Done.", f"Like this:\n```\n{LEAK}\n```", f"Write `{LEAK}`.", live("The {M} marker.")]
+)
 def test_sanitize_leaves_alone(wire: str, said: str) -> None:
     body = body_of(wire, ("user", LEAK), ("assistant", said), ("user", LEAK))
     assert sanitize(wire, body) is body
@@ -142,11 +145,18 @@ NATIVE: list[tuple[str, dict[str, Any]]] = [
     ("openai-chat", {"role": "assistant", "content": None, "reasoning_content": LEAK}),
     (
         "openai-chat",
-        {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": {"name": "edit", "arguments": LEAK}}]},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "c", "function": {"name": "edit", "arguments": LEAK}}],
+        },
     ),
     ("ollama", {"role": "assistant", "content": "", "thinking": LEAK}),
     ("anthropic", {"role": "assistant", "content": [{"type": "thinking", "thinking": LEAK, "signature": "s"}]}),
-    ("anthropic", {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "edit", "input": {"path": LEAK}}]}),
+    (
+        "anthropic",
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "edit", "input": {"path": LEAK}}]},
+    ),
     ("anthropic", {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": LEAK}]}),
     ("openai-responses", {"type": "reasoning", "summary": [{"type": "summary_text", "text": LEAK}]}),
     ("openai-responses", {"type": "function_call", "call_id": "c", "name": "edit", "arguments": LEAK}),
@@ -215,7 +225,11 @@ def test_nudge_table_is_bounded_and_forgets_the_oldest() -> None:
     for visible in ("one", "two", "three", "two"):
         nudges.remember(wire, asked, visible)
     nudges.remember(wire, asked, "four")
-    due = [visible for visible in ("one", "two", "three", "four") if nudges.claim(wire, body_of(wire, ("assistant", visible)))]
+    due = [
+        visible
+        for visible in ("one", "two", "three", "four")
+        if nudges.claim(wire, body_of(wire, ("assistant", visible)))
+    ]
     assert due == ["two", "four"]
 
 
@@ -227,7 +241,9 @@ def test_nudge_never_where_it_may_not() -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_nudge_is_the_last_system_text(wire: str) -> None:
-    body = directive(wire, body_of(wire, ("user", "go"), system="sys") if wire == "anthropic" else body_of(wire, ("user", "go")))
+    body = directive(
+        wire, body_of(wire, ("user", "go"), system="sys") if wire == "anthropic" else body_of(wire, ("user", "go"))
+    )
     found = nudge(wire, body)
     if wire == "anthropic":
         assert found["system"][-1] == {"type": "text", "text": prompts.NUDGE}
@@ -301,7 +317,10 @@ def test_hoist(item: dict[str, Any], top: Any, tools: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("wire", "body"),
     [
-        ("openai-responses", {"tools": [READ], "input": [{"type": "additional_tools", "tools": [{**READ, "strict": True}]}]}),
+        (
+            "openai-responses",
+            {"tools": [READ], "input": [{"type": "additional_tools", "tools": [{**READ, "strict": True}]}]},
+        ),
         ("openai-responses", {"tools": "x", "input": [{"type": "additional_tools", "tools": [READ]}]}),
         ("openai-responses", {"input": [{"type": "additional_tools", "tools": {"a": 1}}, 5, None]}),
         ("openai-chat", {"messages": [{"role": "user", "additional_tools": [READ]}]}),
@@ -334,7 +353,7 @@ def test_in_scope(wire: str, body: dict[str, Any], inside: bool) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("switches", itertools.product([False, True], repeat=4))
+@pytest.mark.parametrize("switches", list(itertools.product([False, True], repeat=4)))
 def test_every_combination(wire: str, switches: tuple[bool, bool, bool, bool]) -> None:
     strategies = Strategies(*switches)
     body = body_of(wire, ("user", "go"), ("assistant", f"Now: {LOST}"), ("user", "go on"))
@@ -357,12 +376,20 @@ def test_all_on_changes_nothing_but_the_directive_when_there_is_no_leak() -> Non
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.sampled_from([LEAK, LOST, "system", "assistant"]),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(
-        st.sampled_from(["role", "content", "type", "text", "tools", "additional_tools", "tool_calls", "name", "function"]),
-        inner,
-        max_size=4,
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=8)
+    | st.sampled_from([LEAK, LOST, "system", "assistant"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                ["role", "content", "type", "text", "tools", "additional_tools", "tool_calls", "name", "function"]
+            ),
+            inner,
+            max_size=4,
+        )
     ),
     max_leaves=12,
 )

@@ -43,7 +43,12 @@ APPEND_SYSTEM: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ),
     ("empty", "ollama", {"messages": [{**S, "content": ""}]}, {"messages": [{**S, "content": "NEW"}]}),
     ("text", "ollama", {"messages": [S, U]}, {"messages": [{**S, "content": "sys\n\nNEW"}, U]}),
-    ("instructions", "openai-responses", {"instructions": "i", "input": "go"}, {"instructions": "i\n\nNEW", "input": "go"}),
+    (
+        "instructions",
+        "openai-responses",
+        {"instructions": "i", "input": "go"},
+        {"instructions": "i\n\nNEW", "input": "go"},
+    ),
     ("none, text", "openai-responses", {"input": "go"}, {"instructions": "NEW", "input": "go"}),
     ("none, items", "openai-responses", {"input": [ITEM_U]}, {"instructions": "NEW", "input": [ITEM_U]}),
     (
@@ -52,7 +57,11 @@ APPEND_SYSTEM: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
         {"instructions": None, "input": [MORE_TOOLS, ITEM_DEV, ITEM_U]},
         {
             "instructions": None,
-            "input": [MORE_TOOLS, {**ITEM_DEV, "content": [*ITEM_DEV["content"], {"type": "input_text", "text": "NEW"}]}, ITEM_U],
+            "input": [
+                MORE_TOOLS,
+                {**ITEM_DEV, "content": [*ITEM_DEV["content"], {"type": "input_text", "text": "NEW"}]},
+                ITEM_U,
+            ],
         },
     ),
     ("none", "anthropic", {"messages": [U]}, {"messages": [U], "system": [BLOCK]}),
@@ -76,7 +85,11 @@ def test_append_system(name: str, wire: str, body: dict[str, Any], expected: dic
     [
         ("openai-chat", {"messages": [S, U]}, {"messages": [S, U, {"role": "system", "content": "NEW"}]}),
         ("ollama", {"messages": [S, U]}, {"messages": [S, U, {"role": "system", "content": "NEW"}]}),
-        ("openai-responses", {"instructions": "i", "input": [ITEM_U]}, {"instructions": "i", "input": [ITEM_U, ITEM_LATE]}),
+        (
+            "openai-responses",
+            {"instructions": "i", "input": [ITEM_U]},
+            {"instructions": "i", "input": [ITEM_U, ITEM_LATE]},
+        ),
         ("openai-responses", {"input": "go"}, {"input": [ITEM_U, ITEM_LATE]}),
         ("anthropic", {"system": [CACHED], "messages": [U]}, {"system": [CACHED, BLOCK], "messages": [U]}),
     ],
@@ -105,14 +118,22 @@ ITEM_CALL = {"type": "function_call", "call_id": "c1", "name": "read", "argument
         ("openai-chat", [U, {**A, "tool_calls": [CALL]}, {"role": "tool", "content": "x"}], None),
         ("openai-chat", [U, {**A, "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, U], "ab"),
         ("ollama", [U, {**A, "thinking": "hm"}, U], "done"),
-        ("anthropic", [U, {**A, "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "a"}]}, U], "a"),
+        (
+            "anthropic",
+            [U, {**A, "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "a"}]}, U],
+            "a",
+        ),
         ("anthropic", [U, {**A, "content": [{"type": "text", "text": "a"}, USE]}], None),
         ("anthropic", [U, A, RESULT], None),
         ("openai-responses", [ITEM_U, ITEM_A], "done"),
         ("openai-responses", [ITEM_U, REASONING, ITEM_A, ITEM_DEV, MORE_TOOLS, ITEM_U], "done"),
         ("openai-responses", [{"role": "user", "content": "go"}, {"role": "assistant", "content": "done"}], "done"),
         ("openai-responses", [ITEM_U, ITEM_A, ITEM_CALL], None),
-        ("openai-responses", [ITEM_U, ITEM_A, ITEM_CALL, {"type": "function_call_output", "call_id": "c1", "output": ""}], None),
+        (
+            "openai-responses",
+            [ITEM_U, ITEM_A, ITEM_CALL, {"type": "function_call_output", "call_id": "c1", "output": ""}],
+            None,
+        ),
         ("openai-chat", [U, A, 5], None),
     ],
 )
@@ -134,7 +155,10 @@ def test_map_assistant_keeps_the_object_when_nothing_changes(wire: str) -> None:
 
 
 def test_map_assistant_touches_only_assistant_text() -> None:
-    mixed = {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "a"}, USE]}
+    mixed = {
+        "role": "assistant",
+        "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "a"}, USE],
+    }
     body = {"model": "m", "messages": [U, A, mixed, RESULT]}
     seen: list[tuple[int, str]] = []
 

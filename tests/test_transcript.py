@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dsml_core.parser import parse
 from dsml_core.policy import Policy
@@ -20,7 +24,8 @@ BOTH = live("<{M}tool_calls>") + EDIT + "\n" + READ + live("</{M}tool_calls>")
 ORPHAN = live('<{M}parameter name="path" string="true">a.py</{M}parameter>')
 OPEN = live('<{M}tool_calls><{M}invoke name="edit"><{M}parameter name="path" string="true">a.p')
 WRAPPED = live(
-    '<parameter name="edit">\n<{M}parameter name="path" string="true">a.py</{M}parameter>\n</{M}invoke>\n</{M}tool_calls>'
+    '<parameter name="edit">\n<{M}parameter name="path" string="true">a.py</{M}parameter>\n'
+    "</{M}invoke>\n</{M}tool_calls>"
 )
 
 # name, text, native, repaired text, names of the calls
@@ -101,3 +106,65 @@ def test_lost_call(text: str, lost: bool) -> None:
 )
 def test_may_leak(text: str, may: bool) -> None:
     assert may_leak(text) is may
+
+
+PIECES = [
+    *(
+        live(piece)
+        for piece in ("<{M}tool_calls>", "</{M}tool_calls>", "<{M} calls>", '<{M}invoke name="edit">', "</{M}invoke>")
+    ),
+    *(
+        live(piece)
+        for piece in ('<{M}parameter name="path" string="true">', "</{M}parameter>", "</{M}>", "<{M}", "{B}", "<")
+    ),
+    *(live(piece) for piece in ('<{B}{M}{B}invoke name="read">', "</{B}{M}{B}invoke>", "\uff1c{M}invoke name='a'>")),
+    *("<tool_calls>", '<invoke name="edit">', "</invoke>", '<parameter name="edit">', "</parameter>", "</tool_calls>"),
+    *(
+        "prose ",
+        "\n",
+        "\n\n",
+        " ",
+        "```\n",
+        "`",
+        "> ",
+        "x < y",
+        '{"path": "a"}',
+        "<think>",
+        "</think>",
+        EOS,
+        BLOCK,
+        OPEN,
+    ),
+]
+texts = st.lists(st.sampled_from(PIECES), max_size=10).map("".join)
+declared = st.sampled_from([None, ["edit", "read"]])
+
+
+@given(texts, declared, st.booleans())
+@settings(max_examples=400)
+def test_removed_and_rest_are_what_was_given(text: str, tools: list[str] | None, native: bool) -> None:
+    found = repair(text, tools, native=native)
+    rest, at = "", 0
+    for span in found.removed:
+        assert (span.start >= at, text[span.start : span.end]) == (True, span.text)
+        rest, at = rest + text[at : span.start], span.end
+    rest += text[at:]
+    visible = "".join(re.sub(r"\[removed malformed (?:\S+ )?call\]", "", found.text).split())
+    left = iter("".join(rest.split()))
+    assert all(character in left for character in visible)  # in this order, nothing added
+    if not repair(rest, tools, native=native).removed:
+        assert not list(left)
+
+
+@given(texts, declared, st.booleans())
+@settings(max_examples=400)
+def test_any_repaired_text_is_repaired_for_good(text: str, tools: list[str] | None, native: bool) -> None:
+    once = repair(text, tools, native=native).text
+    assert repair(once, tools, native=native).text == once
+
+
+@given(texts, declared)
+@settings(max_examples=400)
+def test_what_may_not_leak_does_not(text: str, tools: list[str] | None) -> None:
+    if not may_leak(text):
+        assert not parse(text, tools).ranges

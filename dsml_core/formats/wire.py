@@ -31,6 +31,7 @@ class Wire:
         self.parts: dict[Key, Part] = {}
         self.items: dict[Key, Item] = {}
         self.repaired: dict[Key, str] = {}  # arguments of native calls that were put right
+        self.natives = 0  # structured calls counted, where the wire does not number them
         self.moved = False  # frames were added, dropped or left out of turn
         self.base: Body = {}  # what every frame of ours repeats: id, model and the like
 

@@ -38,12 +38,11 @@ async def in_process(
         listen_host="127.0.0.1",
         listen_port=0,
         confdir=str(confdir),
-        **(mitm or {}),
     )
     master: Any = DumpMaster(made, with_termlog=False, with_dumper=False)
     dsml = Dsml()
     master.addons.add(*before, dsml, *after)
-    made.update(**ours)
+    made.update(**(mitm or {}), **ours)
     running = asyncio.create_task(master.run())
     server = master.addons.get("proxyserver")
     assert isinstance(server, Proxyserver)

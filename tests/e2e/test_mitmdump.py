@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.asking import calls_in
 from tests.e2e.client import Client
 from tests.e2e.provider import Reply, provider
 from tests.e2e.proxy import ADDON, ROOT, mitmdump
-from tests.e2e.test_bytes import calls_in
 from tests.e2e.wires import CALL, LEAK, PATHS, request, stream
 
 pytestmark = pytest.mark.slow

@@ -16,10 +16,10 @@ import httpx
 import pytest
 from mitmproxy.http import HTTPFlow
 
+from tests.e2e.asking import calls_in
 from tests.e2e.client import Client
 from tests.e2e.provider import Reply, provider
 from tests.e2e.proxy import in_process
-from tests.e2e.test_bytes import calls_in
 from tests.e2e.wires import CALL, LEAK, PATHS, PROSE, request, stream
 
 CHAT = PATHS["openai-chat"]

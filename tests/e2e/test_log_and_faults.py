@@ -1,0 +1,100 @@
+"""What the log says, and that no fault of ours costs a byte."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from addon import hooks
+from dsml_core.parser import Parser
+from tests.e2e.asking import CHAT, ask, encoded
+from tests.e2e.provider import Reply
+from tests.e2e.wires import LEAK, PROSE, request, sse, stream
+
+
+def test_the_log_has_one_line_for_a_decision_and_no_content(confdir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    asyncio.run(ask(confdir, Reply(stream(CHAT, "My secret. " + LEAK))))
+    ours = [record.getMessage() for record in caplog.records if record.name == "dsml"]
+    assert len(ours) == 2
+    assert ours[0].startswith("dsml: recovered 1 call: read_file (V")
+    assert ours[0].count(f"({CHAT}, deepseek-test, held ") == 1
+    assert ours[1] == "dsml: 1 response seen, 1 leaked, 1 call recovered, 0 responses with a refused call"
+    assert "secret" not in caplog.text
+    assert "a.txt" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("reply", "asked", "reason"),
+    [
+        (Reply([b"{}"], "application/json", 500), request(CHAT), "status 500"),
+        (Reply([b"{}"], "text/plain"), request(CHAT), "content type text/plain"),
+        (Reply([b"{}"], ""), request(CHAT), "content type missing"),
+        (Reply([b""" """]), {**request(CHAT), "tools": []}, "the request declares no tools"),
+        (Reply([b"x"], headers=[("content-encoding", "x, y")]), request(CHAT), "content encoding x, y"),
+    ],
+    ids=["status", "type", "no type", "tools", "coding"],
+)
+def test_a_skip_is_said_at_debug_level(
+    reply: Reply, asked: Any, reason: str, confdir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "dsml")
+    asyncio.run(ask(confdir, reply, asked=asked))
+    skips = [record for record in caplog.records if f"{CHAT} untouched: {reason}" in record.getMessage()]
+    assert [record.levelname for record in skips] == ["DEBUG"]
+
+
+def broken(*_: object, **__: object) -> Any:
+    raise RuntimeError("injected")
+
+
+HOOKS = ["wire_of", "read_context", "decoder_for", "Repairer", "reframe"]
+
+
+@pytest.mark.parametrize("name", HOOKS)
+@pytest.mark.parametrize("coding", ["", "gzip"])
+def test_a_fault_in_a_hook_costs_nothing(
+    name: str, coding: str, confdir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hooks, name, broken)
+    data = b"".join(stream(CHAT, PROSE))
+    sent = encoded(coding, data)
+    reply = Reply([sent[:20], sent[20:]], headers=[("content-encoding", coding)] if coding else [])
+    received = asyncio.run(ask(confdir, reply))
+    assert received.complete
+    assert received.body == (sent if "content-encoding" in received.headers else data)
+    assert "injected" in caplog.text
+
+
+@pytest.mark.parametrize("at", [0, 1, 5, 20, 40])
+def test_a_fault_in_the_parser_costs_no_character(
+    at: int, confdir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = 0
+    sound: Callable[[Parser, str], Any] = Parser.feed
+
+    def feed(self: Parser, text: str) -> Any:
+        nonlocal calls
+        calls += 1
+        return broken() if calls == at + 1 else sound(self, text)
+
+    monkeypatch.setattr(Parser, "feed", feed)
+    text = PROSE + "\n" + LEAK + " and on"
+    received = asyncio.run(ask(confdir, Reply(stream(CHAT, text))))
+    chunks = [json.loads(line[6:]) for line in received.body.decode().splitlines() if line.startswith("data: {")]
+    said = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
+    assert said == text
+    assert received.complete
+    assert received.body.endswith(b"data: [DONE]\n\n")
+    assert "after a fault in" in caplog.text
+
+
+def test_whatever_is_not_json_passes(confdir: Path) -> None:
+    frames = [b"data: {\n\n", b"data: []\n\n", sse({"choices": "x"}), sse({"choices": [1, {"delta": 7}]}), b"data:\n\n"]
+    assert asyncio.run(ask(confdir, Reply(frames))).body == b"".join(frames)
