@@ -85,8 +85,7 @@ class Pipe:
         self.report = rewriter.report
         self.observe = observe
         self.idle_flush = idle_flush  # seconds
-        self.fed = False
-        self.fed_at = 0.0  # time.monotonic() of the last piece
+        self.fed_at = 0.0  # time.monotonic() of the last piece, 0 before the first
         self.broken: str | None = None
         self.fault: Exception | None = None
         self._rewriter = rewriter
@@ -95,8 +94,8 @@ class Pipe:
         self._open = True
 
     def __call__(self, data: bytes) -> list[bytes]:
-        self.fed, self.fed_at = True, time.monotonic()
-        arrived = self._arrived(data)
+        self.fed_at = time.monotonic()
+        arrived = [data] if self._source is None and data else self._arrived(data)
         sent = [self._advance(piece) for piece in arrived]
         if not data:
             sent.append(self._close())
@@ -104,7 +103,13 @@ class Pipe:
 
     def flush_idle(self) -> bytes:
         """What may go out now that the provider is silent."""
-        return self._guarded(self._rewriter.flush_idle) if self._open and not self.observe else b""
+        if self.observe or not self._open:
+            return b""
+        try:
+            return self._rewriter.flush_idle()
+        except Exception as error:
+            self._give_up(error)
+            return b""
 
     def abort(self) -> bytes:
         """What was held when the provider broke off."""
@@ -113,7 +118,7 @@ class Pipe:
 
     def _arrived(self, data: bytes) -> list[bytes]:
         if self._source is None:
-            return [data] if data else []
+            return []
         try:
             made = self._source(data)
             return [piece for piece in ([made] if isinstance(made, bytes) else made) if piece]
@@ -128,24 +133,30 @@ class Pipe:
             decoded = self._decoder.feed(data)
         except CorruptError as error:
             self.broken = str(error)
-            rest = error.decoded
-            return self._guarded(lambda: self._rewriter.feed(rest), rest) + self._close(clean=False)
-        return self._guarded(lambda: self._rewriter.feed(decoded), decoded)
+            return self._feed(error.decoded) + self._close(clean=False)
+        return self._feed(decoded)
+
+    def _feed(self, decoded: bytes) -> bytes:
+        try:
+            return self._rewriter.feed(decoded)
+        except Exception as error:
+            self._give_up(error)
+            return decoded
 
     def _close(self, clean: bool = True) -> bytes:
         if not self._open:
             return b""
         self._open = False
-        return self._guarded(lambda: self._rewriter.close(clean))
-
-    def _guarded(self, step: Callable[[], bytes], instead: bytes = b"") -> bytes:
-        """A Repairer gives back what it held when it fails. This is for a failure of that promise."""
         try:
-            return step()
+            return self._rewriter.close(clean)
         except Exception as error:
-            self.fault = error
-            self._rewriter = _Through(self.report)
-            return instead
+            self._give_up(error)
+            return b""
+
+    def _give_up(self, error: Exception) -> None:
+        """A Repairer that fails gives back what it held, and does not raise. This is for a failure of that promise."""
+        self.fault = error
+        self._rewriter = _Through(self.report)
 
 
 class _Through:

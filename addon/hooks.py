@@ -224,7 +224,7 @@ def release(response: Response, pipe: Pipe) -> None:
     """Let the pipe go: a flow that is kept for display would keep it, and all it holds, for as long."""
     if response.stream is pipe:
         response.stream = True
-    elif not pipe.fed:
+    elif not pipe.fed_at:
         logger.warning("dsml: another addon took the stream of this response: it was not looked at")
 
 

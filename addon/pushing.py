@@ -33,10 +33,12 @@ class PushingStream(HttpStream):
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, events.Wakeup) and event.command is self._timer:
-            self._timer = None
-            yield from self._idle()
-            return
-        yield from super()._handle_event(event)
+            return self._idle()
+        handled: layer.CommandGenerator[None] = super()._handle_event(event)
+        return handled
+
+    def state_stream_response_body(self, event: events.Event) -> layer.CommandGenerator[None]:
+        yield from super().state_stream_response_body(event)
         if isinstance(event, ResponseData):
             yield from self._after_data()
 
@@ -68,6 +70,7 @@ class PushingStream(HttpStream):
             yield from self._wake_in(pipe.idle_flush)
 
     def _idle(self) -> layer.CommandGenerator[None]:
+        self._timer = None
         pipe = self._pipe()
         if pipe is None:
             return

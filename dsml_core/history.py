@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Literal
 
 Body = dict[str, Any]
@@ -85,15 +84,12 @@ def assistant_texts(wire: str, body: Body) -> Iterator[str]:
                 yield from texts(said)
 
 
-def map_assistant(wire: str, body: Body, change: Callable[[int, str], str]) -> Body:
-    """`body` with each text of an assistant message replaced by `change(index of the message, text)`."""
+def map_assistant(wire: str, body: Body, change: Callable[[str], str]) -> Body:
+    """`body` with each text of an assistant message replaced by `change(text)`."""
     history = turns(wire, body)
     if history is None:
         return body
-    changed = [
-        _map_texts(said, partial(change, at)) if role_of(said) == "assistant" else said
-        for at, said in enumerate(history)
-    ]
+    changed = [_map_texts(said, change) if role_of(said) == "assistant" else said for said in history]
     if all(new is old for new, old in zip(changed, history, strict=True)):
         return body
     return {**body, SHAPES[wire].turns: changed}

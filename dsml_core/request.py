@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dsml_core import prompts
-from dsml_core.context import read_context
 from dsml_core.history import (
     SHAPES,
     Body,
@@ -128,33 +127,18 @@ def nudge(wire: str, body: Body) -> Body:
 def sanitize(wire: str, body: Body, tools: Tools | None = None, policy: Policy | None = None) -> Body:
     """Leaked markup in replayed assistant text replaced by short notes; nothing else is touched, no call is made.
 
-    `tools` and `policy` are those of the response's parser, less what depends on this request alone and on limits of
-    a stream: a message is cleaned alike in every request that replays it.
+    `tools` and `policy` are those of the response's parser; `policy.quoted` keeps what a model quoted. The request's
+    tool choice and the limits of a stream do not count: a message is cleaned alike in every request that replays it.
     """
     if not any(map(may_leak, assistant_texts(wire, body))):
         return body
     lasting = replace(policy or Policy(), calls=True)
-    quotes = _quotes(wire, body)
 
-    def clean(at: int, text: str) -> str:
-        own = replace(
-            lasting,
-            hold_limit=max(len(text), lasting.hold_limit),
-            declared_hold_limit=max(len(text), lasting.declared_hold_limit),
-            quoted=tuple(quote for place, quote in quotes if place < at),
-        )
-        return repair(text, tools, own, native=True).text
+    def clean(text: str) -> str:
+        limit = max(len(text), lasting.hold_limit, lasting.declared_hold_limit)
+        return repair(text, tools, replace(lasting, hold_limit=limit, declared_hold_limit=limit), native=True).text
 
     return map_assistant(wire, body, clean)
-
-
-def _quotes(wire: str, body: Body) -> list[tuple[int, str]]:
-    """What a model may be quoting: texts of others that may hold markup, each with the index of its message."""
-    key = SHAPES[wire].turns
-    quotes = [(-1, text) for text in read_context(wire, {**body, key: []}).quoted]
-    for at, said in enumerate(turns(wire, body) or ()):
-        quotes += [(at, text) for text in read_context(wire, {key: [said]}).quoted]
-    return quotes
 
 
 def resume(wire: str, body: Body, shown: str, channel: Literal["system", "user"] = "system") -> Body:

@@ -63,12 +63,12 @@ def _read(text: str, tools: Any, policy: Policy | None, tail: bool) -> tuple[lis
         return [], []
     parsed = parse(text, tools, policy)
     removed = list(parsed.ranges)
-    if tail:
+    end = removed[-1].end if removed else 0
+    if tail and may_leak(text[end:]):
         # Before a native call the parser removes residue wherever it stands. Here only what the text ends in is
         # residue: a block opener that prose follows is a mention.
         last = parse(text, tools, policy, end=End.NATIVE).ranges[-1:]
-        at = removed[-1].end if removed else 0
-        removed += [span for span in last if span.start >= at and span.end == len(text) and may_leak(span.text)]
+        removed += [span for span in last if span.start >= end and span.end == len(text) and may_leak(span.text)]
     return removed, parsed.calls
 
 

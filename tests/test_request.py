@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsml_core import history, prompts
+from dsml_core.context import read_context
 from dsml_core.policy import Policy
 from dsml_core.request import (
     Nudges,
@@ -122,11 +123,9 @@ def test_sanitize_leaves_alone(wire: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_sanitize_knows_what_the_user_quoted_before_and_not_after(wire: str) -> None:
-    quoting = body_of(wire, ("user", f"Repeat {LEAK}"), ("assistant", LEAK))
-    assert sanitize(wire, quoting) is quoting
-    quoted = body_of(wire, ("assistant", LEAK), ("user", f"What is {LEAK}?"))
-    assert answers_of(wire, sanitize(wire, quoted)) == [NOTE]
+def test_sanitize_keeps_what_the_model_quotes(wire: str) -> None:
+    body = body_of(wire, ("user", f"Repeat {LEAK}"), ("assistant", LEAK))
+    assert sanitize(wire, body, policy=Policy(quoted=read_context(wire, body).quoted)) is body
 
 
 def test_sanitize_cuts_a_write_larger_than_a_stream_may_hold() -> None:

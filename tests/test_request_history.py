@@ -151,7 +151,7 @@ def test_places_count_assistant_messages() -> None:
 @pytest.mark.parametrize("wire", history.SHAPES)
 def test_map_assistant_keeps_the_object_when_nothing_changes(wire: str) -> None:
     body = {history.SHAPES[wire].turns: [U, A, ITEM_A, {**A, "content": [{"type": "text", "text": "t"}]}]}
-    assert history.map_assistant(wire, body, lambda _, text: text) is body
+    assert history.map_assistant(wire, body, lambda text: text) is body
 
 
 def test_map_assistant_touches_only_assistant_text() -> None:
@@ -160,14 +160,14 @@ def test_map_assistant_touches_only_assistant_text() -> None:
         "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "a"}, USE],
     }
     body = {"model": "m", "messages": [U, A, mixed, RESULT]}
-    seen: list[tuple[int, str]] = []
+    seen: list[str] = []
 
-    def change(at: int, text: str) -> str:
-        seen.append((at, text))
-        return text.upper() if at == 2 else text
+    def change(text: str) -> str:
+        seen.append(text)
+        return "A" if text == "a" else text
 
     found = history.map_assistant("anthropic", body, change)
-    assert seen == [(1, "done"), (2, "a")]
+    assert seen == ["done", "a"]
     assert found["messages"][2] == {
         "role": "assistant",
         "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "A"}, USE],
