@@ -51,7 +51,7 @@ class Atom:
 
 @dataclass(slots=True)
 class Delta(Atom):
-    """More text of a part.
+    """More text of a part (of the item `parent`, where there is one).
 
     `fields`: where the frame has it (more than one name: the same text twice). `place`: how many characters are
     decided; `kept` and `cut` are what they became. `shown`: the text to write, None leaves it as it came.
@@ -61,6 +61,7 @@ class Delta(Atom):
     text: str
     reasoning: bool = False
     fields: tuple[str, ...] = ()
+    parent: Key | None = None
     place: int = 0
     kept: list[str] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
@@ -69,7 +70,7 @@ class Delta(Atom):
 
 @dataclass(slots=True)
 class Open(Atom):
-    """A part begins. An item that only holds parts is `bare`; `parent` is the item of a part."""
+    """A part begins; `parent` is its item. `bare`: an item, or something in an item that is no text."""
 
     part: Key
     parent: Key | None = None

@@ -65,6 +65,7 @@ def _json_calls(hold: Hold, block: Block, offset: int, end: int) -> None:
         return
     start = hold.out.done
     hold.out.remove(end, "I7", "calls as JSON in a block", found[0][0])
-    for name, arguments in found:
+    for name, written in found:
+        arguments = values.unwrap(written, hold.judge.tool(name))
         hold.report(name, hold.judge.judge(name, arguments, "no arguments", markup), start, end)
     hold.enter_tail(Tail.RESIDUE)

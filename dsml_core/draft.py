@@ -6,10 +6,11 @@ import html
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from dsml_core import values
-from dsml_core.grammar import Tag
+from dsml_core.grammar import Tag, noise_row
 from dsml_core.policy import Policy
 from dsml_core.tools import Tool
 from dsml_core.value import OpenValue
@@ -19,7 +20,36 @@ Cut = Callable[[int, int], str]
 # T4: a tool name that is not declared is one word of these.
 _NAME: Final = re.compile(r"[\w.:/\-]+")
 # Rows in the order in which they explain a recovered call best.
-_ROW_ORDER: Final = ["V26", "I5", "I6", "I7", "I4", "B1", "V25", "V11", "V16", "I2", "I1", "V9", "V15", "W2", "W1", "V7", "V5", "V8", "N2", "N3", "N4", "N1", "V2", "V3", "V4", "V13", "V6", "V1"]
+_ROW_ORDER: Final = [
+    "V26",
+    "I5",
+    "I6",
+    "I7",
+    "I4",
+    "B1",
+    "V25",
+    "V11",
+    "V16",
+    "I2",
+    "I1",
+    "V9",
+    "V15",
+    "W2",
+    "W1",
+    "V7",
+    "V5",
+    "V8",
+    "N2",
+    "N3",
+    "N4",
+    "N1",
+    "V2",
+    "V3",
+    "V4",
+    "V13",
+    "V6",
+    "V1",
+]
 # What the echo guard does not compare (G1): white space, marker noise, quotes.
 _FOLD: Final = re.compile('\\\\(?:u(?:ff5c|FF5C)|[nrt"])|[\\s|\uff5c\u2016\\\\"\'\u201c\u201d\u2018\u2019]+')
 
@@ -87,7 +117,6 @@ class Judge:
     def __init__(self, tools: Mapping[str, Tool] | None, policy: Policy) -> None:
         self.tools = tools
         self.policy = policy
-        self._echo: str | None = None
 
     def tool(self, name: str) -> Tool | None:
         """The declared tool of that name."""
@@ -102,6 +131,7 @@ class Judge:
 
     def decide(self, draft: Draft, end: int, cut: Cut) -> Verdict:
         """Judge a draft whose body ended at offset `end`."""
+        draft.rows.add(noise_row(cut(draft.start, draft.body)))
         if self.is_echo(cut(draft.start, end)):
             return Verdict(False, False, "G1", "the request holds the same invoke")
         arguments, reason = self._arguments(draft, end, cut)
@@ -180,9 +210,12 @@ class Judge:
         """True where a message of the request holds the same markup (G1)."""
         if not self.policy.quoted:
             return False
-        if self._echo is None:
-            self._echo = "\0".join(map(_fold, self.policy.quoted))
-        return _fold(markup) in self._echo
+        return _fold(markup) in _folded(self.policy.quoted)
+
+
+@lru_cache(maxsize=8)
+def _folded(quoted: tuple[str, ...]) -> str:
+    return "\0".join(map(_fold, quoted))
 
 
 def _fold(text: str) -> str:

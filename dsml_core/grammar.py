@@ -124,7 +124,9 @@ _MAYBE: Final = re.compile(
     "(?:$|(?i:d(?:$|s(?:$|m)))|i(?:$|n)|p(?:$|a)|t(?:$|o)|f(?:$|u)|c(?:$|a)|e(?:$|n))"
 )
 
-_MAYBE_DROPPED: Final = re.compile("[|\uff5c\u2016\\\\\u951d][|\uff5c\u2016\\\\\u6ed0\u7d94 \t]*+(?:$|(?i:d(?:$|s(?:$|m))))")
+_MAYBE_DROPPED: Final = re.compile(
+    "[|\uff5c\u2016\\\\\u951d][|\uff5c\u2016\\\\\u6ed0\u7d94 \t]*+(?:$|(?i:d(?:$|s(?:$|m))))"
+)
 
 BLOCK_NAMES: Final = frozenset({"toolcalls", "functioncalls", "calls", "toolcall"})  # V1, V5, V7, V8
 _FLAT: Final = re.compile("[-_]")
@@ -223,3 +225,19 @@ def _unquote(value: str) -> str:
     if len(value) > 1 and value[-1] in closing:
         return value[1:-1]
     return re.split("[>\uff1e\n]", value[1:], maxsplit=1)[0]  # never closed (T3)
+
+
+_NOISE_ROWS: Final = (
+    ("V1", re.compile("<\uff5cDSML\uff5c\\w[^|\uff5c\u2016\\\\]*$")),
+    ("V2", re.compile("<\uff5c\uff5cDSML\uff5c\uff5c ?\\w")),
+    ("V3", re.compile("<[|]DSML[|] ?\\w")),
+    ("V4", re.compile("<\uff5cDSML\uff5c \\w")),
+    ("N2", re.compile("[^<\uff1c]")),
+    ("N3", re.compile("<\u951d")),
+    ("N1", re.compile("[<\uff1c](?!/?\\w+[ >])|[<\uff1c](?i:dsml)")),
+)
+
+
+def noise_row(tag: str) -> str:
+    """The row of the marker in the text of an opener: a canonical one is V1, an unmarked one too."""
+    return next((row for row, pattern in _NOISE_ROWS if pattern.match(tag)), "V1")

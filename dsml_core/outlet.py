@@ -225,7 +225,7 @@ class Outlet:
             if isinstance(atom, Delta) and atom.shown != "":
                 yield from self._opening(self._wire.parts[atom.part])
             elif isinstance(atom, Open | Inner) and (holder := self._wire.holder(atom.part)) is not None:
-                holder.open = isinstance(atom, Open) or not atom.closes
+                holder.begun = isinstance(atom, Open) or not atom.closes
 
     def _made(self, bodies: Iterable[Body], entry: Entry | None = None) -> Iterator[bytes]:
         """Frames of ours; those that stand for an entry keep its head lines, on the first of them."""

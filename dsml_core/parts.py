@@ -66,14 +66,19 @@ class Part:
         self.carry: list[str] = []
         self.owed: list[str] = []
         self.lead: list[Removed] = []  # the white space it begins with: goes if nothing else is left
-        self.cuts: list[tuple[int, int]] = []  # what was taken out, in characters of the part
+        self.cuts: list[tuple[int, str]] = []  # what was taken out, and where in the part it began
         self.opening: list[Entry] = []  # frames that open it, kept back until there is something to see
-        self.open = False  # for the client
+        self.begun = False  # no frame that opens it is to come
         self.started = False  # something other than white space is to be seen
         self.resolved = False  # all that came is decided, and nothing more is expected
         self._decided = 0
         self._front = 0  # decided characters of swallowed[0]
         self._ahead = 0  # characters that went out before the parser had decided
+
+    @property
+    def open(self) -> bool:
+        """The client knows it."""
+        return self.begun and (self.item is None or self.item.open)
 
     @property
     def empty(self) -> bool:
@@ -118,13 +123,13 @@ class Part:
     def force(self) -> None:
         """Show what is not decided; what the parser says of it later does not count."""
         held = self.fed - self._decided
-        self._decide(held, visible=True)
+        self._decide(held)
         self._ahead += held
 
     def refuse(self, queued: int) -> None:
         """What was taken out is to be seen after all; the frames of the last `queued` characters are in the queue."""
         left = 0 if self.open else self.fed - queued
-        self.cuts = [(start, min(end, left)) for start, end in self.cuts if start < left]
+        self.cuts = [(start, text[: left - start]) for start, text in self.cuts if start < left]
         self.carry, self.owed = self.carry + self.owed, []
         self.started = self.started or bool(self.carry)
 
@@ -166,30 +171,30 @@ class Part:
         self.owed, self.carry, self._front = [], [], 0
         self.swallowed.clear()
 
-    def visible(self, text: str) -> str | None:
-        """What is to be seen of `text`, the whole of the part; None where it is not what was fed."""
-        if len(text) != self.fed:
-            return None
+    def visible(self, text: str) -> str:
+        """What is to be seen of `text`: the whole of the part, though a provider may have trimmed it at its ends."""
+        whole = len(text) == self.fed
         pieces = []
         at = 0
-        for start, end in self.cuts:
-            pieces.append(text[at:start])
-            at = end
+        for start, cut in self.cuts:
+            found = start if whole else text.find(cut, at)
+            if found >= at:
+                pieces.append(text[at:found])
+                at = found + len(cut)
         return "".join(pieces) + text[at:]
 
     def _apply(self, events: list[Event]) -> None:
         for event in events:
             if isinstance(event, ToolCall):
                 continue
-            length = event.end - event.start
-            ahead = min(self._ahead, length)
+            ahead = min(self._ahead, len(event.text))
             self._ahead -= ahead
-            self._decide(length - ahead, visible=isinstance(event, Text))
+            if isinstance(event, Removed) and ahead < len(event.text):
+                self.cuts.append((self._decided, event.text[ahead:]))
+            self._decide(len(event.text) - ahead, visible=isinstance(event, Text))
 
-    def _decide(self, length: int, visible: bool) -> None:
+    def _decide(self, length: int, visible: bool = True) -> None:
         end = self._decided + length
-        if not visible and length:
-            self.cuts.append((self._decided, end))
         while self._decided < end:
             text = self._take(end - self._decided, visible)
             if visible and not self.started:
@@ -229,15 +234,20 @@ class Item:
     def __init__(self, key: Key) -> None:
         self.key = key
         self.parts: list[Part] = []
-        self.item: Item | None = None
         self.opening: list[Entry] = []
-        self.open = False
+        self.begun = False
         self.ended = False
+        self.filled = False  # with something that is no text
+
+    @property
+    def open(self) -> bool:
+        """The client knows it."""
+        return self.begun
 
     @property
     def started(self) -> bool:
         """There is something to see in it."""
-        return any(part.started for part in self.parts)
+        return self.filled or any(part.started for part in self.parts)
 
     @property
     def resolved(self) -> bool:
@@ -247,7 +257,7 @@ class Item:
     @property
     def empty(self) -> bool:
         """Removal left none of its parts."""
-        return self.ended and bool(self.parts) and all(part.empty for part in self.parts)
+        return self.ended and not self.filled and bool(self.parts) and all(part.empty for part in self.parts)
 
     @property
     def standing(self) -> bool:

@@ -121,18 +121,22 @@ class Rewriter:
             choice = self._choices[index] = Choice(index)
         return choice
 
-    def _new_part(self, key: Key, choice: int, reasoning: bool) -> Part:
-        part = Part(key, self._choice(choice), self._new_parser(reasoning), reasoning)
-        part.choice.parts.append(part)
-        part.choice.live.append(part)
-        self._wire.parts[key] = part
+    def _new_part(self, atom: Delta | Open) -> Part:
+        choice = self._choice(atom.choice)
+        part = Part(atom.part, choice, self._new_parser(atom.reasoning), atom.reasoning)
+        choice.parts.append(part)
+        choice.live.append(part)
+        part.item = self._wire.items.get(atom.parent)
+        if part.item is not None:
+            part.item.parts.append(part)
+        self._wire.parts[atom.part] = part
         return part
 
     def _delta(self, atom: Delta) -> None:
         part = self._wire.parts.get(atom.part)
         if part is None:
-            part = self._new_part(atom.part, atom.choice, atom.reasoning)
-            part.open = True
+            part = self._new_part(atom)
+            part.begun = True
         live = part.choice.live
         if part.resolved:
             live.append(part)
@@ -147,13 +151,12 @@ class Rewriter:
             self._report.held = part.parser.held
 
     def _open(self, atom: Open) -> None:
-        if atom.bare:
+        if not atom.bare:
+            self._new_part(atom)
+        elif atom.parent is None:
             self._wire.items[atom.part] = Item(atom.part)
-            return
-        part = self._new_part(atom.part, atom.choice, atom.reasoning)
-        part.item = self._wire.items.get(atom.parent)
-        if part.item is not None:
-            part.item.parts.append(part)
+        elif atom.parent in self._wire.items:
+            self._wire.items[atom.parent].filled = True
 
     def _inner(self, atom: Inner) -> None:
         if not atom.ends:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import traceback
+import re
 from collections.abc import Callable, Sequence
-from pathlib import PurePath
 from typing import Any
 
 from dsml_core.formats import WIRES
@@ -106,5 +105,10 @@ class Repairer:
 
 def _place(fault: Exception) -> str:
     """Type and place of an exception; its message might hold content."""
-    frame = traceback.extract_tb(fault.__traceback__)[-1]
-    return f"{type(fault).__name__} at {PurePath(frame.filename).name}:{frame.lineno}"
+    trace = fault.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return type(fault).__name__
+    file = re.split(r"[/\\]", trace.tb_frame.f_code.co_filename)[-1]
+    return f"{type(fault).__name__} at {file}:{trace.tb_lineno}"
