@@ -54,7 +54,8 @@ class Delta(Atom):
     """More text of a part (of the item `parent`, where there is one).
 
     `fields`: where the frame has it (more than one name: the same text twice). `place`: how many characters are
-    decided; `kept` and `cut` are what they became. `shown`: the text to write, None leaves it as it came.
+    decided; `kept` and `cut` are what they became. `plain`: all of it is text, and nothing else is to be done with it.
+    `shown`: the text to write, None leaves it as it came.
     """
 
     part: Key
@@ -65,6 +66,7 @@ class Delta(Atom):
     place: int = 0
     kept: list[str] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
+    plain: bool = False
     shown: str | None = None
 
 

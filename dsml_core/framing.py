@@ -59,7 +59,7 @@ class SseFramer:
         frames: list[Frame] = []
         if not data:
             return frames
-        start = 0
+        start = self._feed_plain(data, frames)
         if self._cr and data[0] == 0x0A:
             self._raw.append(b"\n")
             start = 1
@@ -80,6 +80,19 @@ class SseFramer:
             self._raw.append(data[start:])
         self._cr = data.endswith(b"\r")
         return frames
+
+    def _feed_plain(self, data: bytes, frames: list[Frame]) -> int:
+        """The short way for events of one data line that lie whole in a chunk; returns where they end."""
+        start = 0
+        if self._raw or self._cr or b"\r" in data:
+            return start
+        while (end := data.find(b"\n\n", start)) > 0 and data.startswith(b"data: ", start):
+            if data.find(b"\n", start, end) > 0:
+                break
+            frames.append(Frame(data[start : end + 2], data[start + 6 : end]))
+            self._first = False
+            start = end + 2
+        return start
 
     def close(self) -> list[Frame]:
         line, self._line = b"".join(self._line), []

@@ -111,7 +111,7 @@ _PLAIN = (
 )
 _END = (
     r"[<\uff1c][|\uff5c\u2016]{1,2}+(?:end[\u2581_ ]of[\u2581_ ](?:sentence|thinking)|tool[\u2581_ ]calls?+[\u2581_ ]end)"
-    r"[|\uff5c\u2016]{1,2}+[>\uff1e]"
+    r"[|\uff5c\u2016]{1,2}+[>\uff1e]|</(?P<think>think)>"
 )
 _TAG: Final = regex.compile(rf"(?P<marked>{_LT}{{1,4}}+{_NOISE}*+{_OPENER}|{_CLOSER})|{_PLAIN}|(?P<end>{_END})")
 _DROPPED: Final = regex.compile(rf"{_BAR}{{1,4}}+[ \t]*+{_OPENER}")  # N2
@@ -121,7 +121,7 @@ _BARS: Final = re.compile("[|\uff5c\u2016\\\\\u951d]")
 # What most angle brackets fail at once: a cheap superset of the tags, for speed only.
 _MAYBE: Final = re.compile(
     "[<\uff1c]{1,4}+(?:[\\s|\\\\/]|[^\\x00-\\x7f])*+"
-    "(?:$|(?i:d(?:$|s(?:$|m)))|i(?:$|n)|p(?:$|a)|t(?:$|o)|f(?:$|u)|c(?:$|a)|e(?:$|n))"
+    "(?:$|(?i:d(?:$|s(?:$|m)))|i(?:$|n)|p(?:$|a)|t(?:$|[oh])|f(?:$|u)|c(?:$|a)|e(?:$|n))"
 )
 
 _MAYBE_DROPPED: Final = re.compile(
@@ -171,7 +171,7 @@ def lex(text: str, at: int, tools: Container[str] = (), limit: int = 1024) -> Ta
 def _plain_tag(match: regex.Match[str]) -> Tag | Miss:
     length = match.end() - match.start()
     if match["end"] is not None:
-        return Tag(Kind.END_TOKEN, length, marked=False)
+        return Tag(Kind.END_TOKEN, length, marked=False, name=match["think"] or "")
     if match["pclose"] is not None:
         return Tag(_kind(match["pclose"], True), length, marked=False, name=match["pclose"])
     if match["popen"] is not None:

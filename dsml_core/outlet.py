@@ -33,6 +33,10 @@ class Outlet:
     def release(self) -> None:
         """Everything that may leave does; a frame that waits for a native call is answered with a sign of life."""
         queue = self.queue
+        if len(queue) == 1 and not self.carrying and self._is_plain(queue[0]):
+            entry = queue.popleft()
+            self.out += self.plain(entry)
+            return
         while queue and self._may_leave(queue[0]):
             self._leave(queue[0])
         if queue and any(isinstance(atom, Native) and self._call(atom).certain for atom in queue[0].atoms):
@@ -68,6 +72,10 @@ class Outlet:
             self._commit(entry, list(self.plain(entry)))
 
     # -- which may leave
+
+    def _is_plain(self, entry: Entry) -> bool:
+        """Nothing of it is for us but text that stays."""
+        return all(isinstance(atom, Delta) and atom.plain for atom in entry.atoms)
 
     def _may_leave(self, entry: Entry) -> bool:
         return all(self._is_ready(atom) or self._may_split(atom) for atom in entry.atoms)
@@ -155,15 +163,14 @@ class Outlet:
 
     # -- bytes
 
-    def plain(self, entry: Entry) -> Iterator[bytes]:
+    def plain(self, entry: Entry) -> bytes:
         """The frame as it came, but for its numbers."""
-        yield from self._opened(entry)
         if entry.body is not None and self._wire.number(entry.body):
-            yield self._encode(entry.body, entry.envelope, entry.frame)
-        elif entry.frame.raw:
-            yield from self._terminator()
-            yield entry.frame.raw
-            self._unterminated = entry.frame.cut
+            return self._encode(entry.body, entry.envelope, entry.frame)
+        if self._unterminated and entry.frame.raw:
+            return self._terminator() + entry.frame.raw
+        self._unterminated = entry.frame.cut
+        return entry.frame.raw
 
     def _rewritten(self, entry: Entry) -> Iterator[bytes]:
         """The frame, cut before each atom that has something to be written ahead of it."""

@@ -163,7 +163,12 @@ class Parser:
             start = index + 1
 
     def _may_stand(self, tag: Tag | Miss, index: int) -> bool:
-        """N2: without its bracket a tag stands at a line start only. `strict` knows canonical tags only."""
+        """N2: without its bracket a tag stands at a line start only. `strict` knows canonical tags only.
+
+        The closing think tag is an end token where the text is reasoning (E1), else text.
+        """
+        if isinstance(tag, Tag) and tag.kind is Kind.END_TOKEN and tag.name and not self._hold.reasoning:
+            return False
         if self._hold.strict and isinstance(tag, Tag):
             return CANONICAL.fullmatch(self._win, index, index + tag.length) is not None
         if self._win[index] in "<\uff1c":

@@ -96,19 +96,19 @@ class Part:
         return bool(self.cuts)
 
     def feed(self, delta: Delta) -> list[Event]:
-        """More text; what the parser says to it, but for the one event that all of it is text."""
+        """More text; returns what the parser says to it."""
         self.resolved = False
         events = self.parser.feed(delta.text)
         length = len(delta.text)
-        decided = self._decided == self.fed
-        self.fed += length
-        if decided and len(events) == 1 and not self._ahead:
+        if self._decided == self.fed and len(events) == 1 and not self._ahead:
             event = events[0]
             if type(event) is Text and len(event.text) == length and (self.started or not event.text.isspace()):
-                self.started = True
-                self._decided = self.fed
+                delta.plain = self.started and not self.carry
                 delta.place = length
-                return []
+                self.started = True
+                self.fed = self._decided = self.fed + length
+                return events
+        self.fed += length
         self.waiting.append(delta)
         self._apply(events)
         return events

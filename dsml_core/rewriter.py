@@ -145,10 +145,8 @@ class Rewriter:
                 self._resolve(other, End.PART)
         part.fields = atom.fields
         events = part.feed(atom)
-        if events:
+        if not atom.plain:
             self._learn(part, events)
-        elif part.parser.held > self._report.held:
-            self._report.held = part.parser.held
 
     def _open(self, atom: Open) -> None:
         if not atom.bare:

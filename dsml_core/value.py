@@ -44,6 +44,7 @@ class OpenValue:
     skipped: int | None = None  # the first closer that only its protection made data
     _first: str = ""
     _last: str = ""
+    _shown: int = 0  # parameters that are open in the CDATA
     _fences: Fences = field(default_factory=Fences)
     _fence_id: int = 0
     _depth: dict[Kind, int] = field(default_factory=dict)
@@ -69,6 +70,8 @@ class OpenValue:
         if self.protected and self.cdata:
             if tag.kind is Kind.PARAM_CLOSE and not fenced and self._last.rstrip().endswith("]]>"):
                 return Role.END
+            if not fenced and self._ends_cdata(tag, at):
+                return Role.NEXT
             return self._skip(tag, at)
         if fenced and self._in_its_fence(tag):
             return self._skip(tag, at)
@@ -77,9 +80,27 @@ class OpenValue:
         if tag.kind is Kind.PARAM_CLOSE and (tag.marked or not self.marked):
             return Role.END
         if tag.kind in CLOSERS and self.weak is None and self._counts(tag):
-            self.weak, self.weak_kind, self.weak_length = at, tag.kind, tag.length
-            self.weak_nameless = not tag.name
+            self._set_weak(tag, at)
         return Role.DATA
+
+    def _ends_cdata(self, tag: Tag, at: int) -> bool:
+        """T14: a closer without an opener, and directly behind it the next parameter: this CDATA was never closed."""
+        weak, self.weak = self.weak, None
+        if tag.kind is Kind.PARAM_OPEN and tag.marked:
+            gap = at - weak - self.weak_length if weak is not None else LOOK_BACK + 1
+            if gap <= LOOK_BACK and not self._last[len(self._last) - gap :].strip():
+                self.weak = weak
+                return True
+            self._shown += 1
+        elif tag.kind is Kind.PARAM_CLOSE and self._shown:
+            self._shown -= 1
+        elif tag.kind is Kind.PARAM_CLOSE:
+            self._set_weak(tag, at)
+        return False
+
+    def _set_weak(self, tag: Tag, at: int) -> None:
+        self.weak, self.weak_kind, self.weak_length = at, tag.kind, tag.length
+        self.weak_nameless = not tag.name
 
     def _counts(self, tag: Tag) -> bool:
         """T7: beside marked tags a plain closer of a parameter counts, not one of an invoke or block."""

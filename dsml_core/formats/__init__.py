@@ -5,9 +5,10 @@ from __future__ import annotations
 from dsml_core.formats.anthropic import Anthropic
 from dsml_core.formats.chat import Chat
 from dsml_core.formats.ollama import Ollama
+from dsml_core.formats.responses import Responses
 from dsml_core.formats.wire import Wire
 
-WIRES: dict[str, type[Wire]] = {wire.NAME: wire for wire in (Chat, Anthropic, Ollama)}
+WIRES: dict[str, type[Wire]] = {wire.NAME: wire for wire in (Chat, Responses, Anthropic, Ollama)}
 
 PATHS = {
     "/chat/completions": "openai-chat",

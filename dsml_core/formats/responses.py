@@ -16,6 +16,7 @@ _TEXTS = {"output_text": False, "reasoning_text": True, "summary_text": True}  #
 _HOLDERS = ("message", "reasoning")
 _CALLS = ("custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "computer_call")
 _LISTS = {"content": "content_index", "summary": "summary_index"}  # an item's lists of parts
+_DELTAS = {"output_text.delta": False, "reasoning_text.delta": True, "reasoning_summary_text.delta": True}
 _FINAL = ("response.completed", "response.incomplete")
 
 
@@ -31,13 +32,13 @@ class Responses(Wire):
     def __init__(self, tools: Any) -> None:
         super().__init__(tools)
         self._native_items: set[int] = set()
-        self._ids: dict[str, int] = {}  # of the provider's items
-        self._done: dict[int, Body] = {}  # those that are complete, as written
+        self._ids: dict[int, str] = {}  # of the provider's items
+        self._done: dict[int, Body] = {}  # items that are complete, as written, by the client's index
         self._made: list[Body] = []  # items of ours
         self._indexes: dict[Any, int] = {}  # the provider's -> the client's
         self._began = 0  # items of the provider
         self._written = 0  # items the client has seen
-        self._parts_written: dict[Any, int] = {}
+        self._parts_written: dict[Any, int] = {}  # the same for the parts of an item
         self._ours = 0  # client's index of the item we are writing
         self._sequence: int | None = None  # the last number, None where the provider gives none
 
@@ -111,13 +112,12 @@ class Responses(Wire):
         before = dict(body)
         if "output_index" in body:
             self._number_item(body)
-        if self._sequence is None and not self.moved:
-            self._sequence = body.get("sequence_number")
-        elif self._sequence is None:
+        sequence = body.get("sequence_number")
+        if self.moved and self._sequence is not None:
+            sequence = body["sequence_number"] = self._sequence + 1
+        elif sequence is None:
             body.pop("sequence_number", None)
-        else:
-            self._sequence = self._sequence + 1 if self.moved else body.get("sequence_number", self._sequence)
-            body["sequence_number"] = self._sequence
+        self._sequence = sequence if isinstance(sequence, int) else None
         return body != before
 
     def shifted(self) -> bool:
@@ -134,3 +134,164 @@ class Responses(Wire):
             elif isinstance(insert, Say):
                 self._made.append(self._text_item(insert.text))
         return self._write_response(body, isinstance(atoms[-1], Finish) and atoms[-1].called)
+
+    # -- the shapes of this wire
+
+    def _remember(self, response: Body) -> None:
+        if not self.base:
+            self.base = response | {"output": []}
+
+    def _read_item(self, kind: str, index: int, body: Body) -> list[Atom]:
+        """The atoms of an event about an item or a part."""
+        name = kind.removeprefix("response.")
+        if name == "output_item.added":
+            return self._read_added(index, body["item"])
+        if name == "output_item.done":
+            return [Native(0, index, ends=True) if index in self._native_items else Inner(0, index, True, True)]
+        if name.startswith("function_call_arguments."):
+            return [Native(0, index, arguments=body.get("delta", ""), ends=name.endswith(".done"))]
+        key = next(((index, part, body[field]) for part, field in _LISTS.items() if field in body), index)
+        if name.endswith("part.added"):
+            part = body["part"].get("type")
+            return [Open(0, key, parent=index, reasoning=_TEXTS.get(part, False), bare=part not in _TEXTS)]
+        if name in _DELTAS and body.get("delta"):
+            return [Delta(0, key, body["delta"], reasoning=_DELTAS[name], fields=(name,), parent=index)]
+        return [Inner(0, key, ends=name.endswith(".done"), closes=name.endswith("part.done"))]
+
+    def _read_added(self, index: int, item: Body) -> list[Atom]:
+        self._began = index + 1
+        self._ids[index] = item.get("id", "")
+        if item.get("type") in _HOLDERS:
+            return [Open(0, index, bare=True)]
+        if item.get("type") == "function_call":
+            self._native_items.add(index)
+            return [Native(0, index, item.get("name"), item.get("arguments") or "")]
+        return [Native(0, index)] if item.get("type") in _CALLS else []
+
+    def _read_output(self, response: Body) -> list[Atom]:
+        """The atoms of a whole response, without those that came in events before."""
+        atoms: list[Atom] = []
+        for position, item in enumerate(dicts(response.get("output"))):
+            index = self._index(item, position)
+            if item.get("type") == "function_call" and index not in self._native_items:
+                atoms.append(Native(0, index, item.get("name"), item.get("arguments") or "", ends=True))
+            elif item.get("type") in _CALLS:
+                atoms.append(Native(0, index, ends=True))
+            for name in _LISTS:
+                for number, part in enumerate(dicts(item.get(name))):
+                    key, kind = (index, name, number), part.get("type")
+                    if key not in self.parts and kind in _TEXTS and part.get("text"):
+                        atoms.append(Delta(0, key, part["text"], reasoning=_TEXTS[kind], parent=index))
+        reason = (response.get("incomplete_details") or {}).get("reason")
+        return [*atoms, Finish(0, end=_ENDS.get(reason, End.STOP))]
+
+    def _index(self, item: Body, position: int) -> int:
+        """The index an item of a whole response had in the stream; a negative one where it was not in it."""
+        if not self._ids:
+            return position
+        return next((index for index, made in self._ids.items() if made == item.get("id")), -1 - position)
+
+    def _write_native(self, body: Body, atom: Native) -> list[Body]:
+        kind = body["type"].removeprefix("response.")
+        if kind == "function_call_arguments.delta":
+            return [body if atom.shown is None else body | {"delta": atom.shown}]
+        if kind == "function_call_arguments.done":
+            return [body | {"arguments": self.repaired[atom.key]}]
+        if kind == "output_item.done":
+            return [body | {"item": body["item"] | {"arguments": self.repaired[atom.key]}}]
+        if atom.shown is None:
+            return [body]
+        item, index = body["item"] | {"arguments": ""}, body["output_index"]
+        delta = _event("function_call_arguments.delta", item_id=item.get("id"), output_index=index, delta=atom.shown)
+        return [body | {"item": item}, *([delta] if atom.shown else [])]
+
+    def _write_inner(self, body: Body, atom: Inner) -> Body:
+        if atom.part in self.items:
+            return body | {"item": self._write_item(body["item"], body["output_index"])}
+        part = self.parts[atom.part]
+        if "text" in body:
+            return body | {"text": part.visible(body["text"])}
+        if atom.closes:
+            return body | {"part": body["part"] | {"text": part.visible(body["part"]["text"])}}
+        return body
+
+    def _write_item(self, item: Body, index: int) -> Body:
+        """An item with what is to be seen of its parts."""
+        new = dict(item)
+        for name in _LISTS:
+            if name not in item:
+                continue
+            new[name] = []
+            for number, shown in enumerate(dicts(item[name])):
+                part = self.parts.get((index, name, number))
+                if part is not None and part.removed:
+                    shown = shown | {"text": part.visible(shown["text"])}
+                if part is None or not part.empty:
+                    new[name].append(shown)
+        return new
+
+    def _write_final(self, body: Body, called: bool) -> Body:
+        response = self._write_response(body["response"], called)
+        return body | {"type": "response.completed" if called else body["type"], "response": response}
+
+    def _write_response(self, response: Body, called: bool) -> Body:
+        output = []
+        for position, item in enumerate(dicts(response.get("output"))):
+            index = self._index(item, position)
+            if index in self.repaired:
+                item = item | {"arguments": self.repaired[index]}
+            new = self._write_item(item, index)
+            if any(new.get(name) for name in _LISTS) or not any(item.get(name) for name in _LISTS):
+                output.append(new)
+        new = response | {"output": output + self._made}
+        return new | {"status": "completed", "incomplete_details": None} if called else new
+
+    def _delta(self, part: Part, text: str) -> Body:
+        index, name, number = part.key
+        kind = "reasoning_summary_text" if name == "summary" else "reasoning_text" if part.reasoning else "output_text"
+        at = {"item_id": self._ids.get(index), "output_index": index, _LISTS[name]: number}
+        return _event(f"{kind}.delta", **at, delta=text)
+
+    def _number_item(self, body: Body) -> None:
+        """Give an event about an item the client's indexes."""
+        index, kind = body["output_index"], body["type"]
+        if kind == "response.output_item.added":
+            number = self._written if self.moved else index
+            self._written = number + 1
+            if index is None:
+                self._ours = number
+            else:
+                self._indexes[index] = number
+        body["output_index"] = self._ours if index is None else self._indexes.get(index, index)
+        for field in _LISTS.values():
+            if index is None or field not in body:
+                continue
+            key, place = (index, field), (index, field, body[field])
+            if kind.endswith("part.added"):
+                self._indexes[place] = self._parts_written.get(key, 0) if self.moved else body[field]
+                self._parts_written[key] = self._indexes[place] + 1
+            body[field] = self._indexes.get(place, body[field])
+        if kind == "response.output_item.done":
+            self._done[body["output_index"]] = body["item"]
+
+    def _text_item(self, text: str) -> Body:
+        part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        made = make_id("msg_", self.base.get("id"), len(self._made), text)
+        return {"type": "message", "id": made, "role": "assistant", "status": "completed", "content": [part]}
+
+    def _call_item(self, index: int, call: ToolCall) -> Body:
+        tool = (self.tools or {}).get(call.name)
+        arguments = json.dumps(call.arguments, ensure_ascii=False)
+        facts = (self.base.get("id"), index, call.name, arguments)
+        item: Body = {"call_id": make_id("call_", *facts), "name": call.name, "status": "completed"}
+        if tool is not None and tool.namespace is not None:
+            item["namespace"] = tool.namespace
+        if tool is not None and tool.custom:
+            text = call.arguments.get("input")
+            free = text if isinstance(text, str) else arguments
+            return {"type": "custom_tool_call", "id": make_id("ctc_", *facts), **item, "input": free}
+        return {"type": "function_call", "id": make_id("fc_", *facts), **item, "arguments": arguments}
+
+
+def _event(kind: str, **fields: Any) -> Body:
+    return {"type": f"response.{kind}", "sequence_number": None, **fields}
