@@ -39,8 +39,13 @@ class PushingStream(HttpStream):
 
     def state_stream_response_body(self, event: events.Event) -> layer.CommandGenerator[None]:
         yield from super().state_stream_response_body(event)
-        if isinstance(event, ResponseData):
-            yield from self._after_data()
+        pipe = self._pipe() if isinstance(event, ResponseData) else None
+        if pipe is None:
+            return
+        if pipe.broken:
+            yield from self._break(f"content-encoding cannot be decoded: {pipe.broken}")
+        elif pipe.idle_flush and self._timer is None:
+            yield from self._wake_in(pipe.idle_flush)
 
     def handle_protocol_error(
         self, event: RequestProtocolError | ResponseProtocolError
@@ -57,17 +62,11 @@ class PushingStream(HttpStream):
         current = exchange.of(self.flow)
         return current.pipe if current else None
 
-    def _after_data(self) -> layer.CommandGenerator[None]:
-        pipe = self._pipe()
-        if pipe is None:
-            return
-        if pipe.broken:
-            message = f"content-encoding cannot be decoded: {pipe.broken}"
-            code = ErrorCode.GENERIC_SERVER_ERROR
-            yield SendHttp(RequestProtocolError(self.stream_id, message, code), self.context.server)
-            yield from self.handle_protocol_error(ResponseProtocolError(self.stream_id, message, code))
-        elif pipe.idle_flush and self._timer is None:
-            yield from self._wake_in(pipe.idle_flush)
+    def _break(self, message: str) -> layer.CommandGenerator[None]:
+        """End the exchange on both sides, and not as if all were well."""
+        code = ErrorCode.GENERIC_SERVER_ERROR
+        yield SendHttp(RequestProtocolError(self.stream_id, message, code), self.context.server)
+        yield from self.handle_protocol_error(ResponseProtocolError(self.stream_id, message, code))
 
     def _idle(self) -> layer.CommandGenerator[None]:
         self._timer = None

@@ -35,7 +35,7 @@ class Outlet:
         queue = self.queue
         if len(queue) == 1 and not self.carrying and self._is_plain(queue[0]):
             entry = queue.popleft()
-            self.out += self.plain(entry)
+            self.out.append(self.plain(entry))
             return
         while queue and self._may_leave(queue[0]):
             self._leave(queue[0])
@@ -69,7 +69,7 @@ class Outlet:
                     part.forget()
         while self.queue:
             entry = self.queue[0]
-            self._commit(entry, list(self.plain(entry)))
+            self._commit(entry, [*self._opened(entry), self.plain(entry)])
 
     # -- which may leave
 
@@ -108,10 +108,9 @@ class Outlet:
         pieces = list(self._carried(entry))
         if self._is_kept_back(entry) or self._is_dropped(entry):
             self._wire.moved = self._report.changed = True
-        elif self._is_touched(entry):
-            pieces += self._rewritten(entry)
         else:
-            pieces += self.plain(entry)
+            pieces += self._opened(entry)
+            pieces += self._rewritten(entry) if self._is_touched(entry) else [self.plain(entry)]
         self._commit(entry, pieces)
 
     def _commit(self, entry: Entry, pieces: list[bytes]) -> None:
@@ -166,15 +165,15 @@ class Outlet:
     def plain(self, entry: Entry) -> bytes:
         """The frame as it came, but for its numbers."""
         if entry.body is not None and self._wire.number(entry.body):
-            return self._encode(entry.body, entry.envelope, entry.frame)
-        if self._unterminated and entry.frame.raw:
-            return self._terminator() + entry.frame.raw
+            return self._terminator() + self._encode(entry.body, entry.envelope, entry.frame)
+        if not entry.frame.raw:
+            return b""
+        raw = self._terminator() + entry.frame.raw
         self._unterminated = entry.frame.cut
-        return entry.frame.raw
+        return raw
 
     def _rewritten(self, entry: Entry) -> Iterator[bytes]:
         """The frame, cut before each atom that has something to be written ahead of it."""
-        yield from self._opened(entry)
         runs: list[list[Atom]] = []
         for atom in entry.atoms:
             if not runs or atom.before:
@@ -184,11 +183,11 @@ class Outlet:
             for insert in run[0].before:
                 yield from self._inserted(insert)
             if entry.body is None:
-                yield from self.plain(entry)
+                yield self.plain(entry)
                 return
             bodies = self._wire.write(entry.body, run, first=number == 0, last=number == len(runs) - 1)
             if bodies == [entry.body]:
-                yield from self.plain(entry)
+                yield self.plain(entry)
             else:
                 yield from self._made(bodies, entry)
 
@@ -224,7 +223,7 @@ class Outlet:
         """The frames kept back that open a part, its item first."""
         for holder in (part.item, part):
             while holder is not None and holder.opening:
-                yield from self.plain(holder.opening.pop(0))
+                yield self.plain(holder.opening.pop(0))
 
     def _opened(self, entry: Entry) -> Iterator[bytes]:
         """Note which parts the client gets to see opened or closed with this frame."""
@@ -240,13 +239,14 @@ class Outlet:
         for body in bodies:
             self._report.changed = True
             self._wire.number(body)
-            yield from self._terminator()
-            yield self._encode(body, entry.envelope if entry else self.envelope, entry.frame if entry else None)
+            made = self._encode(body, entry.envelope if entry else self.envelope, entry.frame if entry else None)
+            yield self._terminator() + made
 
-    def _terminator(self) -> Iterator[bytes]:
-        if self._unterminated:
-            self._unterminated = False
-            yield b"\n" if self._wire.LINES else b"\n\n"
+    def _terminator(self) -> bytes:
+        """What the last frame came without."""
+        missing = (b"\n" if self._wire.LINES else b"\n\n") if self._unterminated else b""
+        self._unterminated = False
+        return missing
 
     def _encode(self, body: Body, envelope: Body | None, frame: Frame | None) -> bytes:
         value = body if envelope is None else {**envelope, "data": body}

@@ -89,7 +89,7 @@ class Rewriter:
         """A frame that is not repaired, and only gets the numbers that follow from what left before."""
         entry = Entry(frame)
         self._parse(entry)
-        return b"".join(self.outlet.plain(entry))
+        return self.outlet.plain(entry)
 
     def close_report(self) -> None:
         """Collect what the parsers know."""

@@ -119,15 +119,18 @@ def _index(item: Body, default: int = 0) -> int:
 def _read_said(choice: int, said: Body, ends: bool) -> list[Atom]:
     """The atoms of a delta or message."""
     atoms: list[Atom] = []
-    texts = {field: said[field] for field in _REASONING if isinstance(said.get(field), str) and said[field]}
-    for text in dict.fromkeys(texts.values()):
-        fields = tuple(field for field in texts if texts[field] == text)
-        atoms.append(Delta(choice, (choice, fields[0] if atoms else _REASONING), text, reasoning=True, fields=fields))
-    if (content := said.get("content")) and isinstance(content, str):
-        atoms.append(Delta(choice, (choice, "content"), content, fields=("content",)))
-    for key, function in _functions(choice, said):
-        name, arguments = function.get("name"), function.get("arguments")
-        atoms.append(Native(choice, key, name or None, arguments if isinstance(arguments, str) else "", ends=ends))
+    for field in _REASONING:
+        if (text := said.get(field)) and isinstance(text, str):
+            if atoms and text == said.get(_REASONING[0]):
+                atoms = [Delta(choice, (choice, _REASONING[0]), text, reasoning=True, fields=_REASONING)]
+            else:
+                atoms.append(Delta(choice, (choice, field), text, reasoning=True, fields=(field,)))
+    if (text := said.get("content")) and isinstance(text, str):
+        atoms.append(Delta(choice, (choice, "content"), text, fields=("content",)))
+    if said.get("tool_calls") or said.get("function_call"):
+        for key, function in _functions(choice, said):
+            name, arguments = function.get("name"), function.get("arguments")
+            atoms.append(Native(choice, key, name or None, arguments if isinstance(arguments, str) else "", ends=ends))
     return atoms
 
 

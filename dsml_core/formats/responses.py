@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from dsml_core.atoms import Atom, Call, Delta, Failed, Finish, Inner, Native, Open, Say
 from dsml_core.events import End, ToolCall
@@ -109,16 +109,15 @@ class Responses(Wire):
         return _event("in_progress", response=self.base | {"instructions": None, "tools": []})
 
     def number(self, body: Body) -> bool:
-        before = dict(body)
-        if "output_index" in body:
-            self._number_item(body)
+        changed = "output_index" in body and self._number_item(body)
         sequence = body.get("sequence_number")
         if self.moved and self._sequence is not None:
-            sequence = body["sequence_number"] = self._sequence + 1
+            body["sequence_number"] = self._sequence + 1
         elif sequence is None:
             body.pop("sequence_number", None)
-        self._sequence = sequence if isinstance(sequence, int) else None
-        return body != before
+        number = body.get("sequence_number")
+        self._sequence = number if isinstance(number, int) else None
+        return changed or number != sequence
 
     def shifted(self) -> bool:
         return self._written != self._began
@@ -152,7 +151,7 @@ class Responses(Wire):
             return [Native(0, index, arguments=body.get("delta", ""), ends=name.endswith(".done"))]
         key = next(((index, part, body[field]) for part, field in _LISTS.items() if field in body), index)
         if name.endswith("part.added"):
-            part = body["part"].get("type")
+            part = str(body["part"].get("type"))
             return [Open(0, key, parent=index, reasoning=_TEXTS.get(part, False), bare=part not in _TEXTS)]
         if name in _DELTAS and body.get("delta"):
             return [Delta(0, key, body["delta"], reasoning=_DELTAS[name], fields=(name,), parent=index)]
@@ -247,13 +246,13 @@ class Responses(Wire):
         return new | {"status": "completed", "incomplete_details": None} if called else new
 
     def _delta(self, part: Part, text: str) -> Body:
-        index, name, number = part.key
+        index, name, number = cast("tuple[int, str, int]", part.key)
         kind = "reasoning_summary_text" if name == "summary" else "reasoning_text" if part.reasoning else "output_text"
         at = {"item_id": self._ids.get(index), "output_index": index, _LISTS[name]: number}
         return _event(f"{kind}.delta", **at, delta=text)
 
-    def _number_item(self, body: Body) -> None:
-        """Give an event about an item the client's indexes."""
+    def _number_item(self, body: Body) -> bool:
+        """Give an event about an item the client's indexes; True where they differ."""
         index, kind = body["output_index"], body["type"]
         if kind == "response.output_item.added":
             number = self._written if self.moved else index
@@ -263,6 +262,7 @@ class Responses(Wire):
             else:
                 self._indexes[index] = number
         body["output_index"] = self._ours if index is None else self._indexes.get(index, index)
+        changed = body["output_index"] != index
         for field in _LISTS.values():
             if index is None or field not in body:
                 continue
@@ -271,8 +271,10 @@ class Responses(Wire):
                 self._indexes[place] = self._parts_written.get(key, 0) if self.moved else body[field]
                 self._parts_written[key] = self._indexes[place] + 1
             body[field] = self._indexes.get(place, body[field])
+            changed = changed or body[field] != place[2]
         if kind == "response.output_item.done":
             self._done[body["output_index"]] = body["item"]
+        return changed
 
     def _text_item(self, text: str) -> Body:
         part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
