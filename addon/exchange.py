@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from addon.coding import CorruptError, Decoder
+from addon.kept import Tape
 from dsml_core.context import Context
 from dsml_core.report import Report
 
@@ -19,6 +20,11 @@ class Rewriter(Protocol):
     """What the core's Repairer is to the addon: decoded bytes of one response in, bytes for the client out."""
 
     report: Report
+
+    @property
+    def held(self) -> int:
+        """Characters of text that came and are not decided."""
+        ...
 
     def feed(self, data: bytes) -> bytes: ...
 
@@ -33,6 +39,8 @@ class Collector:
     White space before the body goes out as it comes: some providers send it as a sign of life while the model
     works. A body over the limit goes out as it is.
     """
+
+    held = 0  # a body that is not complete is not text yet
 
     def __init__(self, rewriter: Rewriter, limit: int = BODY_LIMIT) -> None:
         self.report = rewriter.report
@@ -70,7 +78,11 @@ class Pipe:
 
     `observe` feeds the rewriter a copy and passes everything on. `source` is a callable that was there before us.
     `broken` says why the body cannot be trusted to its end: nothing more is returned, and the connection must not
-    end as if all were well. `fault` is the last exception that was caught here.
+    end as if all were well. `fault` is the last exception that was caught here. `held_seconds` is the longest time for
+    which text was not decided.
+
+    `client` and `other` keep what was returned and what is on the other side of the repair, up to `keep` bytes each:
+    the provider's bytes, decoded; under `observe` those the rewriter made.
     """
 
     def __init__(
@@ -81,6 +93,7 @@ class Pipe:
         observe: bool = False,
         source: Source | None = None,
         idle_flush: float = 0.0,
+        keep: int = 0,
     ) -> None:
         self.report = rewriter.report
         self.observe = observe
@@ -88,6 +101,10 @@ class Pipe:
         self.fed_at = 0.0  # time.monotonic() of the last piece, 0 before the first
         self.broken: str | None = None
         self.fault: Exception | None = None
+        self.held_seconds = 0.0
+        self.client = Tape(keep)
+        self.other = Tape(keep)
+        self._held_since: float | None = None
         self._rewriter = rewriter
         self._decoder = decoder
         self._source = source
@@ -99,22 +116,36 @@ class Pipe:
         sent = [self._advance(piece) for piece in arrived]
         if not data:
             sent.append(self._close())
-        return [piece for piece in (arrived if self.observe else sent) if piece]
+        left = [piece for piece in (arrived if self.observe else sent) if piece]
+        for piece in left:
+            self.client.add(piece)
+        return left
+
+    @property
+    def provider(self) -> Tape:
+        """The bytes as they came: under `observe` in their content encoding."""
+        return self.client if self.observe else self.other
 
     def flush_idle(self) -> bytes:
         """What may go out now that the provider is silent."""
         if self.observe or not self._open:
             return b""
         try:
-            return self._rewriter.flush_idle()
+            pushed = self._rewriter.flush_idle()
         except Exception as error:
             self._give_up(error)
             return b""
+        self._time_hold()
+        self.client.add(pushed)
+        return pushed
 
     def abort(self) -> bytes:
         """What was held when the provider broke off."""
         held = self._close(clean=False)
-        return b"" if self.observe else held
+        if self.observe:
+            return b""
+        self.client.add(held)
+        return held
 
     def _arrived(self, data: bytes) -> list[bytes]:
         if self._source is None:
@@ -138,20 +169,35 @@ class Pipe:
 
     def _feed(self, decoded: bytes) -> bytes:
         try:
-            return self._rewriter.feed(decoded)
+            made = self._rewriter.feed(decoded)
         except Exception as error:
             self._give_up(error)
-            return decoded
+            made = decoded
+        self._time_hold()
+        self.other.add(made if self.observe else decoded)
+        return made
 
     def _close(self, clean: bool = True) -> bytes:
         if not self._open:
             return b""
         self._open = False
+        self._time_hold(over=True)
         try:
-            return self._rewriter.close(clean)
+            made = self._rewriter.close(clean)
         except Exception as error:
             self._give_up(error)
             return b""
+        if self.observe:
+            self.other.add(made)
+        return made
+
+    def _time_hold(self, over: bool = False) -> None:
+        """Note for how long text has been held, where it is no more."""
+        if self._rewriter.held and not over:
+            self._held_since = self._held_since or self.fed_at
+        elif self._held_since is not None:
+            self.held_seconds = max(self.held_seconds, time.monotonic() - self._held_since)
+            self._held_since = None
 
     def _give_up(self, error: Exception) -> None:
         """A Repairer that fails gives back what it held, and does not raise. This is for a failure of that promise."""
@@ -161,6 +207,8 @@ class Pipe:
 
 class _Through:
     """A rewriter that has given up."""
+
+    held = 0
 
     def __init__(self, report: Report) -> None:
         self.report = report

@@ -16,7 +16,7 @@ _BLOCK_ROWS: Final = {"calls": "V5", "tool_call": "V7", "function_calls": "V8", 
 def open_block(hold: Hold, tag: Tag, offset: int) -> None:
     """A block opener, or a nameless or unknown one (T2)."""
     tails.leave_tail(hold, offset)
-    name = re.sub("[-]", "_", tag.name)
+    name = re.sub("[-\\s]", "_", tag.name)
     row = _BLOCK_ROWS.get(name, "W1" if name else "W2")
     sure = tag.marked and tag.kind is Kind.BLOCK_OPEN
     hold.block = Block(offset + tag.length, tag.marked, name, row, sure)

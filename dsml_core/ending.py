@@ -13,6 +13,9 @@ from dsml_core.markdown import Quote
 
 _RESIDUE: Final = re.compile("[<\uff1c]{1,4}\\s*(?:[/\uff0f|\uff5c\u2016\\\\]|(?i:dsml))|[|\uff5c\u2016]+\\s*(?i:dsml)")
 
+# Without a call before it, what shows no sign of the marker is text: `a </` may end any sentence.
+_MARKED: Final = re.compile("[<\uff1c]{0,4}\\s*[/\uff0f\\\\]?\\s*(?:[\uff5c\u2016]|[|]*\\s*(?i:dsml))")
+
 
 def finish(hold: Hold, end: End) -> None:
     """All text is read: decide what is still open."""
@@ -50,7 +53,8 @@ def _finish_partial(hold: Hold, end: End) -> None:
     rest = hold.tape.cut(hold.out.done, hold.tape.end)
     if hold.out.read_prose().place is Quote.QUOTED:
         return
-    if rest and _residue_goes(hold, end) and _RESIDUE.match(rest):
+    residue = _RESIDUE if hold.out.calls else _MARKED
+    if rest and _residue_goes(hold, end) and residue.match(rest):
         hold.strip(hold.tape.end, "V16", "a tag that was cut off")
 
 

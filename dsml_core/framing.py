@@ -187,10 +187,13 @@ def decode(data: bytes) -> str | None:
         return None
 
 
+_decode = json.JSONDecoder().decode
+
+
 def loads(text: str) -> Any:
     """The JSON value of `text`, or None when it is no JSON that Python can read."""
     try:
-        return json.loads(text)
+        return _decode(text)
     except (ValueError, RecursionError):
         return None
 

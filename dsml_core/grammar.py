@@ -66,7 +66,7 @@ class Miss(Enum):
 
 
 # Where a tag can start (N1): an angle bracket, or a bar at a line start when the bracket was dropped (N2).
-TRIGGER: Final = re.compile("[<\uff1c]|(?:^|(?<=[\n \t]))[|\uff5c\u2016\\\\\u951d]")
+TRIGGER: Final = re.compile("[<\uff1c]|(?:^|(?<=[\n \t]))[|\uff5c\u2016\\\\\u951d/\uff0f]")
 
 _BAR = r"(?:[|\uff5c\u2016\\]|\u951d\u6ed0\u7d94)"  # N3: the third is the doubled bar's UTF-8 read as GBK
 _LT, _GT, _SLASH, _EQ = r"[<\uff1c]", r"[>\uff1e]", r"[/\uff0f]", r"[=\uff1d]"
@@ -75,7 +75,7 @@ _NOISE = r"(?:[\s|\\]|\u951d\u6ed0\u7d94|[^\w\x00-\x7f\uff1c\uff1e\uff0f\uff1d\u
 _WORD = rf"(?i:dsml)(?:(?:{_NOISE}|[-_])*+(?i:dsml))*+"
 _HEAD = rf"{_LT}{{1,4}}+{_NOISE}*+{_SLASH}?+{_NOISE}*+(?i:dsml)"  # the start of any marked tag
 _AFTER_WORD = rf"(?:{_NOISE}|[-_])*+(?:[rR]:)?+"
-_NAME = r"[A-Za-z][A-Za-z0-9_.:\-]*+"
+_NAMED = r"(?:(?i:tool|function)[ \t](?i:calls?+)(?=[^A-Za-z0-9_=])|[A-Za-z][A-Za-z0-9_.:\-]*+)"
 # A `<` inside an attribute value is data unless a marked tag could start there.
 _INNER_LT = r"[<\uff1c](?=[A-CE-Za-ce-z0-9_=&(\[{$\"'\-])"
 
@@ -101,8 +101,9 @@ _JUNK = rf"(?:{_NOISE}*+(?:{_ATTR}))++[^<>=\uff1c\uff1e\uff1d]*+{_GT}"  # V12: t
 _TERMINATOR = (
     rf"(?:{_NOISE}*+(?P<self>{_SLASH})?+{_NOISE}*+{_GT}|[|\uff5c\u2016]++(?=\s*+[^\s>\uff1e/\uff0f])|(?=\s*+{_HEAD}))"
 )
-_CLOSER = rf"{_LT}{_NOISE}*+{_SLASH}{_NOISE}*+{_WORD}{_AFTER_WORD}(?P<cname>{_NAME})?+{_TERMINATOR}"
-_OPENER = rf"{_WORD}{_AFTER_WORD}(?P<oname>{_NAME})?+(?:{_ATTRS}{_TERMINATOR}|{_JUNK})"
+_CLOSED = rf"{_WORD}{_AFTER_WORD}(?P<cname>{_NAMED})?+{_TERMINATOR}"
+_CLOSER = rf"{_LT}{_NOISE}*+{_SLASH}{_NOISE}*+{_CLOSED}"
+_OPENER = rf"{_WORD}{_AFTER_WORD}(?P<oname>{_NAMED})?+(?:{_ATTRS}{_TERMINATOR}|{_JUNK})"
 _PLAIN = (
     rf"<\s{{0,8}}+(?:/\s*+(?P<pclose>tool_calls|function_calls|tool_call|calls|invoke|parameter)\s*+>"
     rf"|(?P<popen>tool_calls|function_calls|tool_call|calls)\s*+>"
@@ -114,8 +115,9 @@ _END = (
     r"[|\uff5c\u2016]{1,2}+[>\uff1e]|</(?P<think>think)>"
 )
 _TAG: Final = regex.compile(rf"(?P<marked>{_LT}{{1,4}}+{_NOISE}*+{_OPENER}|{_CLOSER})|{_PLAIN}|(?P<end>{_END})")
-_DROPPED: Final = regex.compile(rf"{_BAR}{{1,4}}+[ \t]*+{_OPENER}")  # N2
-_ATTR_ONE: Final = regex.compile(_ATTR)
+_DROPPED: Final = regex.compile(  # N2
+    rf"{_BAR}{{1,4}}+[ \t]*+{_OPENER}|(?P<slash>{_SLASH})[ \t]*+{_BAR}{{1,4}}+[ \t]*+{_CLOSED}"
+)
 _BARS: Final = re.compile("[|\uff5c\u2016\\\\\u951d]")
 
 # What most angle brackets fail at once: a cheap superset of the tags, for speed only.
@@ -125,11 +127,11 @@ _MAYBE: Final = re.compile(
 )
 
 _MAYBE_DROPPED: Final = re.compile(
-    "[|\uff5c\u2016\\\\\u951d][|\uff5c\u2016\\\\\u6ed0\u7d94 \t]*+(?:$|(?i:d(?:$|s(?:$|m))))"
+    "[/\uff0f]?[ \t]*+(?:$|[|\uff5c\u2016\\\\\u951d][|\uff5c\u2016\\\\\u6ed0\u7d94 \t]*+(?:$|(?i:d(?:$|s(?:$|m)))))"
 )
 
 BLOCK_NAMES: Final = frozenset({"toolcalls", "functioncalls", "calls", "toolcall"})  # V1, V5, V7, V8
-_FLAT: Final = re.compile("[-_]")
+_FLAT: Final = re.compile("[-_ \t]")
 # The profile `strict`: the three official grammars, bars of any width.
 CANONICAL: Final = re.compile(
     "</?[|\uff5c]{1,2}DSML[|\uff5c]{1,2} ?(?:tool_calls|function_calls|calls|invoke|parameter)"
@@ -138,10 +140,10 @@ CANONICAL: Final = re.compile(
 
 
 def _kind(name: str, closer: bool) -> Kind:
-    """The kind a tag name stands for; abbreviations of `invoke` and `parameter` count (row I2)."""
-    if name.startswith("inv"):
+    """The kind a tag name stands for; abbreviations of `invoke` and `parameter` count (I2)."""
+    if name.startswith("inv") or (closer and name and "invoke".startswith(name)):
         return Kind.INVOKE_CLOSE if closer else Kind.INVOKE_OPEN
-    if name.startswith("param"):
+    if name.startswith("param") or (closer and name and "parameter".startswith(name)):
         return Kind.PARAM_CLOSE if closer else Kind.PARAM_OPEN
     if _FLAT.sub("", name) in BLOCK_NAMES:
         return Kind.BLOCK_CLOSE if closer else Kind.BLOCK_OPEN
@@ -186,7 +188,7 @@ def _plain_tag(match: regex.Match[str]) -> Tag | Miss:
 def _marked_tag(match: regex.Match[str], tools: Container[str], dropped: bool) -> Tag | Miss:
     length = match.end() - match.start()
     groups = match.groupdict()
-    closer = not dropped and match.re is _TAG and groups["key"] is None and _is_closer(match)
+    closer = groups["slash"] is not None if dropped else groups["key"] is None and _is_closer(match)
     own = (groups["cname"] if closer else groups["oname"]) or ""
     name = own.lower()
     if not own and _BARS.search(match[0]) is None:

@@ -110,7 +110,7 @@ class Outlet:
             self._wire.moved = self._report.changed = True
         else:
             pieces += self._opened(entry)
-            pieces += self._rewritten(entry) if self._is_touched(entry) else [self.plain(entry)]
+            pieces += self._decided(entry)
         self._commit(entry, pieces)
 
     def _commit(self, entry: Entry, pieces: list[bytes]) -> None:
@@ -172,6 +172,9 @@ class Outlet:
         self._unterminated = entry.frame.cut
         return raw
 
+    def _decided(self, entry: Entry) -> Iterable[bytes]:
+        return self._rewritten(entry) if self._is_touched(entry) else [self.plain(entry)]
+
     def _rewritten(self, entry: Entry) -> Iterator[bytes]:
         """The frame, cut before each atom that has something to be written ahead of it."""
         runs: list[list[Atom]] = []
@@ -223,7 +226,8 @@ class Outlet:
         """The frames kept back that open a part, its item first."""
         for holder in (part.item, part):
             while holder is not None and holder.opening:
-                yield self.plain(holder.opening.pop(0))
+                holder.begun = True
+                yield from self._decided(holder.opening.pop(0))
 
     def _opened(self, entry: Entry) -> Iterator[bytes]:
         """Note which parts the client gets to see opened or closed with this frame."""

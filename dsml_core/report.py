@@ -9,11 +9,12 @@ from .events import Rejected, Removed
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A call that was written; `chars` is the length of its markup."""
+    """A call that was written; `chars` is the length of its markup, `start` its place in its part, in characters."""
 
     name: str
     row: str
     chars: int
+    start: int
 
 
 @dataclass(slots=True)

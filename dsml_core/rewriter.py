@@ -44,6 +44,11 @@ class Rewriter:
             Failed: self._failed,
         }
 
+    @property
+    def held(self) -> int:
+        """Characters of text that came and are not decided."""
+        return sum(part.parser.held for choice in self._choices.values() for part in choice.live)
+
     def take(self, frame: Frame) -> None:
         """One more frame of a stream."""
         entry = Entry(frame)
@@ -205,7 +210,8 @@ class Rewriter:
         elif choice.calls:
             atom.before += [Call(choice.index, number, call) for number, call in enumerate(choice.calls)]
             atom.called = True
-            self._report.calls += [Recovered(call.name, call.row, call.end - call.start) for call in choice.calls]
+            for call in choice.calls:
+                self._report.calls.append(Recovered(call.name, call.row, call.end - call.start, call.start))
         elif _is_emptied(choice):
             atom.before.append(Say(choice.index, None, self._note(choice)))
         choice.calls = []

@@ -34,6 +34,11 @@ class Repairer:
         )
         self._passing = declared is not None and not declared
 
+    @property
+    def held(self) -> int:
+        """Characters of text that came and are not decided."""
+        return 0 if self._passing else self._rewriter.held
+
     def feed(self, data: bytes) -> bytes:
         """More bytes of the body, cut anywhere; returns what may leave now."""
         if self._passing and not self._wire.shifted():

@@ -21,13 +21,15 @@ def report(**what: object) -> Report:
     return filled
 
 
-READ = Recovered("read_file", "V1", 180)
-WRITE = Recovered("write", "V9", 34)
+READ = Recovered("read_file", "V1", 180, 0)
+WRITE = Recovered("write", "V9", 34, 0)
 ABOUT = "(openai-chat, deepseek-test, held 214 characters)"
 
 LINES = {
     f"recovered 1 call: read_file (V1, 180 characters) {ABOUT}": report(calls=[READ], removed=[cut()], saw_syntax=True),
-    f"recovered 2 calls: read_file (V1, 180 characters), write (V9, 34 characters) {ABOUT}": report(calls=[READ, WRITE]),
+    f"recovered 2 calls: read_file (V1, 180 characters), write (V9, 34 characters) {ABOUT}": report(
+        calls=[READ, WRITE]
+    ),
     f"refused rm -rf (V12: no name of a tool; removed) {ABOUT}": report(
         removed=[cut("rm")], rejected=[Rejected("rm -rf", "V12", "no name of a tool", 0, 9, True)]
     ),
@@ -59,7 +61,7 @@ def test_nothing_is_said_where_nothing_was_to_decide(filled: Report) -> None:
 
 
 def test_a_name_cannot_write_a_line_of_its_own() -> None:
-    line = decision(report(calls=[Recovered("a\n[12:00] b\x1b[31m" + "c" * 80, "V1", 9)], model="m\rn"))
+    line = decision(report(calls=[Recovered("a\n[12:00] b\x1b[31m" + "c" * 80, "V1", 9, 0)], model="m\rn"))
     assert line
     assert line.isprintable()
     assert len(line) < 150

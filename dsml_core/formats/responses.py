@@ -120,7 +120,7 @@ class Responses(Wire):
         return changed or number != sequence
 
     def shifted(self) -> bool:
-        return self._written != self._began
+        return self._written != self._began or (self.moved and self._sequence is not None)
 
     def read_body(self, body: Body) -> list[Atom]:
         self._remember(body)
@@ -178,11 +178,11 @@ class Responses(Wire):
                 atoms.append(Native(0, index, ends=True))
             for name in _LISTS:
                 for number, part in enumerate(dicts(item.get(name))):
-                    key, kind = (index, name, number), part.get("type")
+                    key, kind = (index, name, number), str(part.get("type"))
                     if key not in self.parts and kind in _TEXTS and part.get("text"):
                         atoms.append(Delta(0, key, part["text"], reasoning=_TEXTS[kind], parent=index))
-        reason = (response.get("incomplete_details") or {}).get("reason")
-        return [*atoms, Finish(0, end=_ENDS.get(reason, End.STOP))]
+        details = response.get("incomplete_details") or {}
+        return [*atoms, Finish(0, end=_ENDS.get(str(details.get("reason")), End.STOP))]
 
     def _index(self, item: Body, position: int) -> int:
         """The index an item of a whole response had in the stream; a negative one where it was not in it."""
@@ -262,7 +262,7 @@ class Responses(Wire):
             else:
                 self._indexes[index] = number
         body["output_index"] = self._ours if index is None else self._indexes.get(index, index)
-        changed = body["output_index"] != index
+        changed: bool = body["output_index"] != index
         for field in _LISTS.values():
             if index is None or field not in body:
                 continue

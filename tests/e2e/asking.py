@@ -11,7 +11,7 @@ from typing import Any
 from mitmproxy.http import HTTPFlow
 from mitmproxy.net import encoding
 
-from tests.e2e.client import Client, Received
+from tests.e2e.client import Received, once
 from tests.e2e.provider import Reply, provider
 from tests.e2e.proxy import in_process
 from tests.e2e.wires import PATHS, request
@@ -29,7 +29,7 @@ async def ask(confdir: Path, reply: Reply, path: str = PATHS[CHAT], asked: Any =
     ours = {name: how.pop(name) for name in list(how) if name.startswith("dsml_")}
     asked = request(CHAT) if asked is None else asked
     async with provider(reply) as upstream, in_process(confdir, upstream.port, **ours) as (port, _):
-        received = await Client(port).ask(path, asked, **how)
+        received = await once(port, path, asked, **how)
         received.headers["x-asked-coding"] = upstream.asked[0].headers.get("accept-encoding", "")
         return received
 

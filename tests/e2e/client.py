@@ -26,11 +26,18 @@ class Received:
 
 
 class Client:
-    """One connection. Use `ask` again on it to see that it was kept alive."""
+    """One connection, to be used in `async with`. Use `ask` again on it to see that it was kept alive."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._streams:
+            self._streams[1].close()
 
     async def begin(
         self,
@@ -79,3 +86,11 @@ class Client:
     def leave(self) -> None:
         if self._streams:
             self._streams[1].transport.abort()
+
+
+async def once(
+    port: int, path: str, body: Any = None, headers: Mapping[str, str] | None = None, **how: str
+) -> Received:
+    """One question on a connection of its own."""
+    async with Client(port) as client:
+        return await client.ask(path, body, headers, **how)

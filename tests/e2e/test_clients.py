@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -29,52 +30,54 @@ class Seen:
     ids: list[str] = field(default_factory=list)
 
 
+def openai_client(port: int) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="k", max_retries=0)
+
+
 async def chat(port: int, streamed: bool) -> Seen:
-    client = openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="k", max_retries=0)
     asked: dict[str, Any] = request("openai-chat", stream=streamed)
-    if not streamed:
-        (choice,) = (await client.chat.completions.create(**asked)).choices
-        calls = choice.message.tool_calls or []
-        made = [(call.function.name, json.loads(call.function.arguments)) for call in calls]
-        return Seen(choice.message.content or "", made, choice.finish_reason, [call.id for call in calls])
-    del asked["stream"]
-    async with client.chat.completions.stream(**asked) as events:
-        completion = await events.get_final_completion()
+    async with openai_client(port) as client:
+        if streamed:
+            del asked["stream"]
+            async with client.chat.completions.stream(**asked) as events:
+                completion: Any = await events.get_final_completion()
+        else:
+            completion = await client.chat.completions.create(**asked)
     (choice,) = completion.choices
     calls = choice.message.tool_calls or []
     made = [(call.function.name, json.loads(call.function.arguments)) for call in calls]
-    assert completion.usage and completion.usage.total_tokens == 12
+    assert completion.usage.total_tokens == 12
     return Seen(choice.message.content or "", made, choice.finish_reason, [call.id for call in calls])
 
 
 async def responses(port: int, streamed: bool) -> Seen:
-    client = openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="k", max_retries=0)
     asked: dict[str, Any] = request("openai-responses", stream=streamed)
-    deltas = ""
-    if streamed:
-        del asked["stream"]
-        async with client.responses.stream(**asked) as events:
-            async for event in events:
-                if event.type == "response.output_text.delta":
-                    deltas += event.delta
-            response: Any = await events.get_final_response()
-        assert deltas == response.output_text
-    else:
-        response = await client.responses.create(**asked)
+    async with openai_client(port) as client:
+        if streamed:
+            del asked["stream"]
+            async with client.responses.stream(**asked) as events:
+                seen = [event async for event in events]
+                response: Any = await events.get_final_response()
+            deltas = [event.delta for event in seen if event.type == "response.output_text.delta"]
+            assert "".join(deltas) == response.output_text
+            assert [event.sequence_number for event in seen] == list(range(len(seen)))
+        else:
+            response = await client.responses.create(**asked)
     calls = [item for item in response.output if item.type == "function_call"]
     made = [(call.name, json.loads(call.arguments)) for call in calls]
     return Seen(response.output_text, made, response.status, [call.call_id for call in calls])
 
 
 async def messages(port: int, streamed: bool) -> Seen:
-    client = anthropic.AsyncAnthropic(base_url=f"http://127.0.0.1:{port}/anthropic", api_key="k", max_retries=0)
     asked: dict[str, Any] = {**request("anthropic"), "max_tokens": 99}
     del asked["stream"]
-    if streamed:
-        async with client.messages.stream(**asked) as events:
-            message: Any = await events.get_final_message()
-    else:
-        message = await client.messages.create(**asked)
+    base = f"http://127.0.0.1:{port}/anthropic"
+    async with anthropic.AsyncAnthropic(base_url=base, api_key="k", max_retries=0) as client:
+        if streamed:
+            async with client.messages.stream(**asked) as events:
+                message: Any = await events.get_final_message()
+        else:
+            message = await client.messages.create(**asked)
     calls = [block for block in message.content if block.type == "tool_use"]
     text = "".join(block.text for block in message.content if block.type == "text")
     made = [(call.name, call.input) for call in calls]
@@ -82,10 +85,12 @@ async def messages(port: int, streamed: bool) -> Seen:
 
 
 async def ollama_chat(port: int, streamed: bool) -> Seen:
-    client = ollama.AsyncClient(host=f"http://127.0.0.1:{port}")
-    answer: Any = await client.chat(**request("ollama", stream=streamed))
+    client: Any = ollama.AsyncClient(host=f"http://127.0.0.1:{port}")
+    async with contextlib.aclosing(client._client):  # the client itself cannot be closed in every version
+        answer: Any = await client.chat(**request("ollama", stream=streamed))
+        parts = [part async for part in answer] if streamed else [answer]
     seen = Seen()
-    for part in [part async for part in answer] if streamed else [answer]:
+    for part in parts:
         seen.text += part.message.content or ""
         for call in part.message.tool_calls or []:
             seen.calls.append((call.function.name, dict(call.function.arguments)))
@@ -135,8 +140,8 @@ def test_the_model_is_what_the_provider_says(confdir: Path) -> None:
         async with (
             provider(Reply(stream("openai-chat", LEAK))) as upstream,
             in_process(confdir, upstream.port) as (port, _),
+            openai_client(port) as client,
         ):
-            client = openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="k", max_retries=0)
             chunks: Any = await client.chat.completions.create(**request("openai-chat"))
             return "".join({chunk.model async for chunk in chunks})
 

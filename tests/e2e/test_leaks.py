@@ -31,8 +31,11 @@ def test_a_leak_is_repaired_whatever_frames_the_body(framing: Any, version: str,
 def test_the_connection_stays_alive(confdir: Path) -> None:
     async def check() -> None:
         reply = Reply(stream(CHAT, LEAK), framing="length")
-        async with provider(reply) as upstream, in_process(confdir, upstream.port) as (port, _):
-            client = Client(port)
+        async with (
+            provider(reply) as upstream,
+            in_process(confdir, upstream.port) as (port, _),
+            Client(port) as client,
+        ):
             first = await client.ask(PATHS[CHAT], request(CHAT))
             again = await client.ask(PATHS[CHAT], request(CHAT))
             assert calls_in(first.body) == [CALL]

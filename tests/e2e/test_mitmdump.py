@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.asking import calls_in
-from tests.e2e.client import Client
+from tests.e2e.client import Client, once
 from tests.e2e.provider import Reply, provider
 from tests.e2e.proxy import ADDON, ROOT, mitmdump
 from tests.e2e.wires import CALL, LEAK, PATHS, request, stream
@@ -33,7 +33,7 @@ def leak() -> Reply:
 def test_by_absolute_path_from_any_folder(confdir: Path, tmp_path: Path) -> None:
     async def check() -> None:
         async with provider(leak()) as upstream, mitmdump(confdir, upstream.port, cwd=tmp_path) as running:
-            received = await Client(await running.port()).ask(CHAT, request("openai-chat"))
+            received = await once(await running.port(), CHAT, request("openai-chat"))
             assert calls_in(received.body) == [CALL]
             await running.says("dsml: recovered 1 call: read_file")
             assert await running.stop() == 0
@@ -49,7 +49,7 @@ def test_by_relative_path(confdir: Path) -> None:
             provider(leak()) as upstream,
             mitmdump(confdir, upstream.port, script="dsml.py", cwd=ROOT / "addon") as running,
         ):
-            received = await Client(await running.port()).ask(CHAT, request("openai-chat"))
+            received = await once(await running.port(), CHAT, request("openai-chat"))
             assert calls_in(received.body) == [CALL]
 
     asyncio.run(check())
@@ -91,7 +91,7 @@ def test_options_from_a_configuration_file(confdir: Path, tmp_path: Path) -> Non
     async def check() -> None:
         frames = stream("openai-chat", LEAK)
         async with provider(Reply(frames)) as upstream, mitmdump(folder, upstream.port) as running:
-            received = await Client(await running.port()).ask(CHAT, request("openai-chat"))
+            received = await once(await running.port(), CHAT, request("openai-chat"))
             assert received.body == b"".join(frames)
 
     asyncio.run(check())
@@ -116,8 +116,8 @@ def test_a_change_takes_effect_when_it_is_reloaded_and_no_exchange_breaks(confdi
         async with (
             provider(slow) as upstream,
             mitmdump(confdir, upstream.port, script=script, environ={"PYTHONDONTWRITEBYTECODE": "1"}) as running,
+            Client(await running.port()) as in_the_air,
         ):
-            in_the_air = Client(await running.port())
             begun = await in_the_air.begin(CHAT, request("openai-chat"))
             changed.write_text(changed.read_text().replace("recovered {_count", "got back {_count"))
             core = tmp_path / "dsml_core" / "formats" / "__init__.py"
@@ -129,8 +129,8 @@ def test_a_change_takes_effect_when_it_is_reloaded_and_no_exchange_breaks(confdi
             await running.says("dsml: got back 1 call: read_file")  # the new log, the old exchange
 
             upstream.reply = Reply(frames)
-            assert (await Client(await running.port()).ask(CHAT, request("openai-chat"))).body == b"".join(frames)
-            after = await Client(await running.port()).ask("/chat/other", request("openai-chat"))
+            assert (await once(await running.port(), CHAT, request("openai-chat"))).body == b"".join(frames)
+            after = await once(await running.port(), "/chat/other", request("openai-chat"))
             assert calls_in(after.body) == [CALL]
             assert "Traceback" not in running.log
 
@@ -143,7 +143,7 @@ def test_mitmweb(confdir: Path) -> None:
             provider(leak()) as upstream,
             mitmdump(confdir, upstream.port, "--no-web-open-browser", "--web-port", "0", tool="mitmweb") as running,
         ):
-            received = await Client(await running.port()).ask(CHAT, request("openai-chat"))
+            received = await once(await running.port(), CHAT, request("openai-chat"))
             assert calls_in(received.body) == [CALL]
 
     asyncio.run(check())
@@ -171,7 +171,7 @@ def test_mitmproxy_in_a_terminal(confdir: Path) -> None:
             try:
                 for _ in range(200):
                     try:
-                        received = await Client(port).ask(CHAT, request("openai-chat"))
+                        received = await once(port, CHAT, request("openai-chat"))
                         break
                     except OSError:
                         await asyncio.sleep(0.05)

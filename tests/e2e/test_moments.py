@@ -16,7 +16,7 @@ import pytest
 
 from addon import exchange
 from tests.e2e.asking import CHAT, Flows, ask, calls_in, run, seconds_between
-from tests.e2e.client import Client
+from tests.e2e.client import Client, once
 from tests.e2e.provider import Break, Reply, provider
 from tests.e2e.proxy import in_process
 from tests.e2e.wires import CALL, LEAK, PATHS, request, stream
@@ -72,7 +72,7 @@ def test_what_is_pushed_is_stored_where_bodies_are_stored(confdir: Path) -> None
                 confdir, upstream.port, after=[flows], mitm={"store_streamed_bodies": True}, dsml_idle_flush="0.1"
             ) as (port, _),
         ):
-            received = await Client(port).ask(PATHS[CHAT], request(CHAT))
+            received = await once(port, PATHS[CHAT], request(CHAT))
             stored = flows.seen[0].response
             assert stored and stored.raw_content == received.body
 
@@ -120,8 +120,8 @@ def test_no_state_is_left(how: str, confdir: Path, caplog: pytest.LogCaptureFixt
         async with (
             provider(Reply(steps)) as upstream,
             in_process(confdir, upstream.port, after=[flows]) as (port, dsml),
+            Client(port) as client,
         ):
-            client = Client(port)
             received = await client.begin(PATHS[CHAT], request(CHAT))
             current = exchange.of(flows.seen[0])
             assert current and current.pipe

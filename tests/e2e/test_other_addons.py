@@ -8,7 +8,7 @@ import pytest
 from mitmproxy.http import HTTPFlow, Response
 
 from tests.e2e.asking import CHAT, calls_in, decoded, run
-from tests.e2e.client import Client
+from tests.e2e.client import once
 from tests.e2e.provider import Reply, provider
 from tests.e2e.proxy import in_process
 from tests.e2e.wires import CALL, LEAK, PATHS, PROSE, request, stream
@@ -36,7 +36,7 @@ def test_a_response_made_by_another_addon_is_repaired(coding: str, place: str, c
             provider(Reply([])) as upstream,
             in_process(confdir, upstream.port, before=before, after=after) as (port, _),
         ):
-            received = await Client(port).ask(PATHS[CHAT], request(CHAT))
+            received = await once(port, PATHS[CHAT], request(CHAT))
             assert calls_in(decoded(coding, received.body)) == [CALL]
             assert received.headers.get("content-encoding", "") == coding
             assert received.headers["content-length"] == str(len(received.body))
@@ -55,7 +55,7 @@ def test_a_response_made_by_another_addon_is_not_touched_without_a_leak(
             provider(Reply([])) as upstream,
             in_process(confdir, upstream.port, before=[Answers(content, kind)]) as (port, _),
         ):
-            assert (await Client(port).ask(PATHS[CHAT], request(CHAT))).body == content
+            assert (await once(port, PATHS[CHAT], request(CHAT))).body == content
 
     run(check())
 
@@ -72,7 +72,7 @@ def test_the_stream_callable_of_another_addon_comes_first(confdir: Path) -> None
     async def check() -> None:
         reply = Reply(stream(CHAT, LEAK))
         async with provider(reply) as upstream, in_process(confdir, upstream.port, before=[Streams()]) as (port, _):
-            received = await Client(port).ask(PATHS[CHAT], request(CHAT))
+            received = await once(port, PATHS[CHAT], request(CHAT))
             assert b"chatcmpl-1" not in received.body
             assert calls_in(received.body) == [CALL]
 
@@ -91,7 +91,7 @@ def test_an_addon_that_takes_the_stream_is_reported(confdir: Path, caplog: pytes
     async def check() -> None:
         reply = Reply(stream(CHAT, LEAK))
         async with provider(reply) as upstream, in_process(confdir, upstream.port, after=[Takes()]) as (port, _):
-            assert calls_in((await Client(port).ask(PATHS[CHAT], request(CHAT))).body) == []
+            assert calls_in((await once(port, PATHS[CHAT], request(CHAT))).body) == []
 
     run(check())
     assert "another addon took the stream" in caplog.text

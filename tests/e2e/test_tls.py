@@ -17,7 +17,7 @@ import pytest
 from mitmproxy.http import HTTPFlow
 
 from tests.e2e.asking import calls_in
-from tests.e2e.client import Client
+from tests.e2e.client import once
 from tests.e2e.provider import Reply, provider
 from tests.e2e.proxy import in_process
 from tests.e2e.wires import CALL, LEAK, PATHS, PROSE, request, stream
@@ -148,7 +148,7 @@ def test_a_reverse_proxy_in_front_of_tls(confdir: Path) -> None:
         async with provider(Reply(stream("openai-chat", LEAK)), certified(confdir, "http/1.1")) as upstream:
             mode = f"reverse:https://127.0.0.1:{upstream.port}"
             async with in_process(confdir, 0, mode=mode, mitm={"ssl_insecure": True}) as (port, _):
-                assert calls_in((await Client(port).ask(CHAT, request("openai-chat"))).body) == [CALL]
+                assert calls_in((await once(port, CHAT, request("openai-chat"))).body) == [CALL]
 
     asyncio.run(check())
 

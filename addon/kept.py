@@ -1,0 +1,109 @@
+"""What went by in a response, kept to be looked at: in memory while it passes, then with its flow.
+
+With a flow whose response had something to decide go, in `flow.metadata` and so through `-w` and `-r`:
+
+- `dsml`: the record of what was decided (see `addon.live`)
+- `dsml_other`: the bytes on the other side of the repair, where they differ from the body: in `repair` what the
+  provider sent (its content encoding taken off), in `observe` what the client would have got
+- `dsml_chunks`: the pieces in which the provider's bytes came: milliseconds since the first, and bytes
+
+The last two are compressed: a stream of small events shrinks to a few per cent, and `~meta` finds no text of a message.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from typing import Any
+
+from mitmproxy.http import HTTPFlow
+
+RECORD = "dsml"
+OTHER = "dsml_other"
+CHUNKS = "dsml_chunks"
+
+_LIMIT = 1 << 28  # bytes that a stored part may unpack to: the file may come from anywhere
+
+
+class Tape:
+    """Bytes that went by, as pieces with the second each came at; given up once they are more than `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self.pieces: list[tuple[float, bytes]] = []
+        self.complete = limit > 0
+        self._left = limit
+
+    def add(self, piece: bytes) -> None:
+        if not self.complete or not piece:
+            return
+        self._left -= len(piece)
+        if self._left < 0:
+            self.complete = False
+            self.pieces.clear()
+        else:
+            self.pieces.append((time.monotonic(), piece))
+
+    def joined(self) -> bytes | None:
+        """All of it, None where it was given up."""
+        return b"".join(piece for _, piece in self.pieces) if self.complete else None
+
+    def chunks(self) -> list[list[int]]:
+        """Milliseconds since the first piece and bytes, for each piece."""
+        return [[round((at - self.pieces[0][0]) * 1000), len(piece)] for at, piece in self.pieces]
+
+
+def keep_body(flow: HTTPFlow, client: Tape) -> None:
+    """Show what the client got as the body of a streamed response."""
+    body = client.joined()
+    if flow.response is not None and flow.response.raw_content is None and body is not None:
+        flow.response.raw_content = body
+
+
+def keep_other(flow: HTTPFlow, other: Tape, provider: Tape) -> None:
+    """Keep what went in at the other side of the repair, and how the provider's bytes came."""
+    found = other.joined()
+    if found is not None and flow.response is not None and found != flow.response.get_content(strict=False):
+        flow.metadata[OTHER] = zlib.compress(found)
+    if provider.complete:
+        flow.metadata[CHUNKS] = zlib.compress(json.dumps(provider.chunks()).encode())
+
+
+def forget(flow: HTTPFlow) -> None:
+    """Drop what was kept of an earlier response: a flow may be replayed."""
+    for key in (RECORD, OTHER, CHUNKS):
+        flow.metadata.pop(key, None)
+
+
+def record_of(flow: HTTPFlow) -> dict[str, Any] | None:
+    """What was decided about the response, None where nothing was."""
+    found = flow.metadata.get(RECORD)
+    return found if isinstance(found, dict) else None
+
+
+def chunks_of(flow: HTTPFlow) -> list[list[int]] | None:
+    """The pieces of the provider's bytes, None where they were not kept."""
+    found = _unpacked(flow, CHUNKS)
+    return None if found is None else json.loads(found)
+
+
+def sides(flow: HTTPFlow) -> tuple[bytes, bytes] | None:
+    """What the provider sent, and what the client got (`observe`: would have got); None where no body is kept.
+
+    Both are without content encoding.
+    """
+    if flow.response is None:
+        return None
+    body = flow.response.get_content(strict=False)
+    if body is None:
+        return None
+    other = _unpacked(flow, OTHER)
+    if other is None:
+        return body, body
+    record = record_of(flow) or {}
+    return (body, other) if record.get("mode") == "observe" else (other, body)
+
+
+def _unpacked(flow: HTTPFlow, key: str) -> bytes | None:
+    found = flow.metadata.get(key)
+    return zlib.decompressobj().decompress(found, _LIMIT) if isinstance(found, bytes) else None

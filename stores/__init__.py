@@ -1,0 +1,1 @@
+"""The places where clients keep their sessions, and the repair of what leaked into them."""
