@@ -26,6 +26,7 @@ _QUOTES = {
     Quote.NONE: "it is no complete call",
 }
 _REFUSED = "the provider ended the answer with a refusal: its text goes out as it came"
+_NO_TOOLS = "the request declares no tools"
 _NEAR = 256  # characters between two tags that are told of as one span
 
 
@@ -98,7 +99,7 @@ def read_answer(
 ) -> Answer:
     """Read a response body of `wire`, without content encoding. Does not raise: `unread` tells what went wrong.
 
-    With no tools (an empty collection) nothing is looked for, and all text is shown.
+    With no tools (an empty collection) nothing is taken out.
     """
     answer = Answer(wire)
     atoms: list[Atom] = []
@@ -218,7 +219,8 @@ def _shown(text: str, start: int, left: list[Rejected], quoting: Quoting, tools:
         if begin > at:
             yield Span("shown", start + at, start + begin, text[at:begin])
         quoting.read(text[at:begin], start + at)
-        yield Span("left", start + begin, start + end, text[begin:end], row, reason or _QUOTES[quoting.place], name)
+        reason = reason or (_NO_TOOLS if tools == {} else _QUOTES[quoting.place])
+        yield Span("left", start + begin, start + end, text[begin:end], row, reason, name)
         quoting.read(text[begin:end], start + begin)
         at = end
     if at < len(text):
