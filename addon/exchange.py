@@ -193,7 +193,11 @@ class Pipe:
 
     def _time_hold(self, over: bool = False) -> None:
         """Note for how long text has been held, where it is no more."""
-        if self._rewriter.held and not over:
+        try:
+            held = self._rewriter.held
+        except Exception as error:  # a figure for the log must not cost the response
+            self.fault, held = error, 0
+        if held and not over:
             self._held_since = self._held_since or self.fed_at
         elif self._held_since is not None:
             self.held_seconds = max(self.held_seconds, time.monotonic() - self._held_since)

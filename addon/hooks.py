@@ -13,10 +13,11 @@ from mitmproxy import ctx, exceptions
 from mitmproxy.addonmanager import Loader
 from mitmproxy.http import HTTPFlow, Response
 
-from addon import exchange, log, options
+from addon import exchange, kept, live, log, options, report, story, views
 from addon.coding import decoder_for
+from addon.commands import Commands
 from addon.exchange import Collector, Exchange, Pipe, Rewriter
-from dsml_core.context import read_context
+from dsml_core.context import Context, read_context
 from dsml_core.formats import wire_of
 from dsml_core.policy import Policy
 from dsml_core.stream import Repairer
@@ -55,6 +56,9 @@ class Dsml:
     def __init__(self) -> None:
         self.settings = options.Settings()
         self.tally = log.Tally()
+        self.recent = live.Recent()
+        self.addons = [Commands(self)]
+        self._json_log = live.JsonLog()
         self._pushing: ModuleType | None = None
         self._running = False
 
@@ -64,6 +68,7 @@ class Dsml:
         for option in options.OPTIONS:
             # The type is compared with this spelling.
             loader.add_option(option.name, Optional[str], option.default, option.help)  # type: ignore[arg-type] # noqa: UP045
+        views.install(lambda: self.policy(Context()))
         try:
             self._pushing = importlib.import_module("addon.pushing")
             self._pushing.install()
@@ -80,10 +85,19 @@ class Dsml:
             if sentence := options.unknown(ctx.options.deferred):
                 raise ValueError(sentence)
             self.settings = options.read({row.name: getattr(ctx.options, row.name) for row in options.OPTIONS})
+            self._open_files()
         except ValueError as error:
             if self._running:
                 raise exceptions.OptionsError(f"dsml: {error}") from None  # type: ignore[no-untyped-call]
             logger.error("dsml: %s", error)  # stops mitmproxy too, and shows no traceback
+
+    def _open_files(self) -> None:
+        """`ValueError` where a file cannot be written, now and not in the middle of a stream."""
+        try:
+            self._json_log.open(self.settings.log)
+            report.check(self.settings.report)
+        except OSError as error:
+            raise ValueError(f"cannot write to {error.filename}: {error.strerror}") from None
 
     def running(self) -> None:
         self._running = True
@@ -91,13 +105,21 @@ class Dsml:
     def done(self) -> None:
         if self._pushing:
             self._pushing.uninstall()
-        logger.info("dsml: %s", self.tally.summary())
+        for line in self.tally.summary():
+            logger.info("dsml: %s", line)
+        if self.settings.report:
+            report.save(self.settings.report, self.flows(), self.policy(Context()), self.settings.log_content)
+        self._json_log.close()
 
     @guarded
     def requestheaders(self, flow: HTTPFlow) -> None:
         exchange.detach(flow)  # a flow may be replayed
-        wire = wire_of(flow.request.path)
-        if not flow.live or self.settings.mode == "off" or flow.request.method != "POST" or wire is None:
+        if not flow.live or self.settings.mode == "off":
+            return
+        live.unmark(flow)
+        wire = wire_of(flow.request.path) if flow.request.method == "POST" else None
+        if wire is None:
+            logger.debug("dsml: untouched: %s %s", flow.request.method, flow.request.path.partition("?")[0])
             return
         exchange.attach(flow, Exchange(wire))
         if self.settings.mode == "repair" and (self.settings.stream or self.settings.body):
@@ -120,7 +142,7 @@ class Dsml:
                 current.pipe = self._pipe(current, response)
             except Untouched as reason:
                 exchange.detach(flow)
-                logger.debug("dsml: %s untouched: %s", current.wire, reason)
+                self._skip(flow, current, reason)
                 return
             if self.settings.mode == "repair":
                 reframe(flow.request.http_version, response)
@@ -128,6 +150,8 @@ class Dsml:
 
     @guarded
     def response(self, flow: HTTPFlow) -> None:
+        if not flow.live:
+            self.recent.add(flow)  # loaded from a file
         current = exchange.detach(flow)
         if current is None or flow.response is None:
             return
@@ -135,13 +159,13 @@ class Dsml:
             try:
                 current.pipe = self._repair_stored(current, flow.response)
             except Untouched as reason:
-                logger.debug("dsml: %s untouched: %s", current.wire, reason)
+                self._skip(flow, current, reason)
                 return
         else:
             if current.pipe.broken and flow.killable:
                 flow.kill()  # type: ignore[no-untyped-call] # only where pushing could not end it at once
             release(flow.response, current.pipe)
-        self._report(current.pipe)
+        self._report(flow, current, current.pipe)
 
     @guarded
     def error(self, flow: HTTPFlow) -> None:
@@ -150,7 +174,7 @@ class Dsml:
             current.pipe.abort()
             if flow.response:
                 release(flow.response, current.pipe)
-            self._report(current.pipe, flow.error.msg if flow.error else "")
+            self._report(flow, current, current.pipe, flow.error.msg if flow.error else "")
 
     def _pipe(self, current: Exchange, response: Response, *, stored: bool = False) -> Pipe:
         """The pipe for a response, `Untouched` when it is none of ours."""
@@ -168,7 +192,7 @@ class Dsml:
         if decoder is None:
             raise Untouched(f"content encoding {response.headers['content-encoding']}")
         repairer: Rewriter = Repairer(
-            current.wire, tools=context.tools, policy=self._policy(current), stream=kind in STREAMED
+            current.wire, tools=context.tools, policy=self.policy(current.context), stream=kind in STREAMED
         )
         return Pipe(
             repairer if kind in STREAMED else Collector(repairer),
@@ -176,9 +200,11 @@ class Dsml:
             observe=self.settings.mode == "observe",
             source=response.stream if callable(response.stream) else None,
             idle_flush=self.settings.idle_flush,
+            keep=self.settings.keep_limit,
         )
 
-    def _policy(self, current: Exchange) -> Policy:
+    def policy(self, context: Context) -> Policy:
+        """The policy for a response to a request with this context."""
         settings = self.settings
         return Policy(
             profile=settings.profile,
@@ -187,8 +213,8 @@ class Dsml:
             candidate_limit=settings.candidate_limit,
             hold_limit=settings.hold_limit,
             declared_hold_limit=settings.declared_hold_limit,
-            calls=current.context.calls,
-            quoted=current.context.quoted,
+            calls=context.calls,
+            quoted=context.quoted,
         )
 
     def _repair_stored(self, current: Exchange, response: Response) -> Pipe:
@@ -203,15 +229,34 @@ class Dsml:
             response.content = repaired
         return pipe
 
-    def _report(self, pipe: Pipe, ended: str = "") -> None:
+    def _skip(self, flow: HTTPFlow, current: Exchange, reason: Untouched) -> None:
+        logger.debug("dsml: %s untouched: %s", current.wire, reason)
+        made = live.skip(current.wire, str(reason), self.settings.mode, flow.id)
+        flow.metadata[kept.RECORD] = made
+        self._json_log.write(live.lines(made))
+
+    def _report(self, flow: HTTPFlow, current: Exchange, pipe: Pipe, ended: str = "") -> None:
         self.tally.add(pipe.report)
+        kept.keep_body(flow, pipe.client)
         if pipe.fault:
             logger.warning("dsml: fault, the response went on without us", exc_info=pipe.fault)
         if pipe.broken:
             logger.warning("dsml: %s: the provider's content encoding is damaged: %s", pipe.report.wire, pipe.broken)
-        if line := log.decision(pipe.report, observe=pipe.observe):
-            level = logging.WARNING if pipe.report.faults else logging.INFO
-            logger.log(level, "dsml: %s%s", line, ended and f": {ended}")
+        made = live.record(pipe, self.policy(current.context), flow.id, ended)
+        if made is None:
+            return
+        logger.log(logging.WARNING if pipe.report.faults else logging.INFO, "dsml: %s", made["line"])
+        flow.metadata[kept.RECORD] = made
+        kept.keep_other(flow, pipe.other, pipe.provider)
+        live.mark(flow, made)
+        self.recent.add(flow)
+        self._json_log.write(live.lines(made, pipe.report if self.settings.log_content else None))
+
+    def flows(self) -> list[HTTPFlow]:
+        """The flows of this session with a decision: all that are shown, or the last ones where none are shown."""
+        shown = ctx.master.addons.get("view")  # type: ignore[no-untyped-call]
+        flows = self.recent.flows() if shown is None else [flow for flow in shown if isinstance(flow, HTTPFlow)]
+        return [flow for flow in flows if story.is_decided(flow)]
 
 
 def content_type(response: Response) -> str:

@@ -6,8 +6,10 @@ With a flow whose response had something to decide go, in `flow.metadata` and so
 - `dsml_other`: the bytes on the other side of the repair, where they differ from the body: in `repair` what the
   provider sent (its content encoding taken off), in `observe` what the client would have got
 - `dsml_chunks`: the pieces in which the provider's bytes came: milliseconds since the first, and bytes
+- `dsml_asked`: the request as the client sent it, where it was changed
 
-The last two are compressed: a stream of small events shrinks to a few per cent, and `~meta` finds no text of a message.
+All but the record are compressed: a stream of small events shrinks to a few per cent, and `~meta` finds no text of a
+message.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from mitmproxy.http import HTTPFlow
 RECORD = "dsml"
 OTHER = "dsml_other"
 CHUNKS = "dsml_chunks"
+ASKED = "dsml_asked"
 
 _LIMIT = 1 << 28  # bytes that a stored part may unpack to: the file may come from anywhere
 
@@ -69,9 +72,20 @@ def keep_other(flow: HTTPFlow, other: Tape, provider: Tape) -> None:
         flow.metadata[CHUNKS] = zlib.compress(json.dumps(provider.chunks()).encode())
 
 
+def keep_asked(flow: HTTPFlow, content: bytes, limit: int) -> None:
+    """Keep what the client asked, where it is at most `limit` bytes: the request was changed."""
+    if len(content) <= limit:
+        flow.metadata[ASKED] = zlib.compress(content)
+
+
+def asked(flow: HTTPFlow) -> bytes | None:
+    """The request as the client sent it, None where it was not changed, or not kept."""
+    return _unpacked(flow, ASKED)
+
+
 def forget(flow: HTTPFlow) -> None:
     """Drop what was kept of an earlier response: a flow may be replayed."""
-    for key in (RECORD, OTHER, CHUNKS):
+    for key in (RECORD, OTHER, CHUNKS, ASKED):
         flow.metadata.pop(key, None)
 
 

@@ -6,7 +6,8 @@ Names of tools and models are shown, shortened to one printable line; the text o
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from dsml_core.report import Report
 
@@ -15,11 +16,15 @@ logger = logging.getLogger("dsml")
 NAME_LENGTH = 60
 
 
-def decision(report: Report, *, observe: bool = False) -> str | None:
+def decision(report: Report, *, observe: bool = False, held_seconds: float = 0.0) -> str | None:
     """One line on what was decided, None when there was nothing to decide."""
-    parts = [part for part in (_recovered(report), _repaired(report), _refused(report), _faults(report)) if part]
+    parts = [part for part in (_recovered(report), _repaired(report), _refused(report)) if part]
     if not parts and report.removed:
         parts = ["removed markup: " + ", ".join(sorted({f"{cut.row} {cut.reason}" for cut in report.removed}))]
+    if observe and parts:
+        parts[0] = f"would have {parts[0]}"
+    if report.faults:
+        parts.append(f"passed on as it came after a fault in {', '.join(report.faults)}")
     if not parts and report.saw_syntax:
         parts = ["candidate without a call"]
     if not parts:
@@ -28,45 +33,42 @@ def decision(report: Report, *, observe: bool = False) -> str | None:
         parts.append(f"beside {_count(report.native, 'native call')}")
     if report.aborted:
         parts.append("broken off")
-    about = ", ".join([report.wire, _shown(report.model or "unknown model"), f"held {report.held} characters"])
+    held = f"held {report.held} characters, {held_seconds:.1f} s"
+    about = ", ".join([report.wire, shown(report.model or "unknown model"), held])
     return f"{'observed only: ' if observe else ''}{'; '.join(parts)} ({about})"
 
 
 def _recovered(report: Report) -> str:
-    calls = [f"{_shown(call.name)} ({call.row}, {call.chars} characters)" for call in report.calls]
+    calls = [f"{shown(call.name)} ({call.row}, {call.chars} characters)" for call in report.calls]
     return f"recovered {_count(len(calls), 'call')}: {', '.join(calls)}" if calls else ""
 
 
 def _repaired(report: Report) -> str:
-    names = ", ".join(_shown(name) for name in report.repaired)
-    return f"gave the leaked arguments to {_count(len(report.repaired), 'native call')}: {names}" if names else ""
+    names = ", ".join(shown(name) for name in report.repaired)
+    return f"repaired {_count(len(report.repaired), 'native call')} with leaked arguments: {names}" if names else ""
 
 
 def _refused(report: Report) -> str:
     refused = [
-        f"{_shown(span.name or 'nameless')} ({span.row}: {span.reason}; {'removed' if span.removed else 'still text'})"
+        f"{shown(span.name or 'nameless')} ({span.row}: {span.reason}; {'removed' if span.removed else 'still text'})"
         for span in report.rejected
     ]
     return f"refused {', '.join(refused)}" if refused else ""
-
-
-def _faults(report: Report) -> str:
-    return f"passed on as it came after a fault in {', '.join(report.faults)}" if report.faults else ""
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
     """A name as it may stand in a log: the model or the provider chose it."""
     line = "".join(character if character.isprintable() else "?" for character in name)
     return line if len(line) <= NAME_LENGTH else line[: NAME_LENGTH - 1] + "\u2026"
 
 
 @dataclass(slots=True)
-class Tally:
-    """Counts responses, and the calls recovered in them."""
+class Count:
+    """How many responses were seen, leaked, and held a refused call; and how many calls were recovered."""
 
     seen: int = 0
     leaked: int = 0
@@ -79,8 +81,37 @@ class Tally:
         self.calls += len(report.calls)
         self.refused += bool(report.rejected)
 
-    def summary(self) -> str:
+    def __str__(self) -> str:
         return (
             f"{_count(self.seen, 'response')} seen, {self.leaked} leaked, "
             f"{_count(self.calls, 'call')} recovered, {_count(self.refused, 'response')} with a refused call"
         )
+
+
+_MODELS = 100  # told apart; the provider names them
+
+
+@dataclass(slots=True)
+class Tally(Count):
+    """The counts of all responses, the calls recovered in them and the spans refused by row, and all by model."""
+
+    recovered_rows: Counter[str] = field(default_factory=Counter)
+    refused_rows: Counter[str] = field(default_factory=Counter)
+    models: dict[str, Count] = field(default_factory=dict)
+
+    def add(self, report: Report) -> None:
+        Count.add(self, report)
+        self.recovered_rows.update(call.row for call in report.calls)
+        self.refused_rows.update(span.row for span in report.rejected)
+        model = shown(report.model or "unknown model")
+        if model not in self.models and len(self.models) >= _MODELS:
+            model = "other models"
+        self.models.setdefault(model, Count()).add(report)
+
+    def summary(self) -> list[str]:
+        """Lines: the whole, what was recovered and what was refused by row, each model."""
+        lines = [str(self)]
+        for word, rows in (("recovered", self.recovered_rows), ("refused", self.refused_rows)):
+            if rows:
+                lines.append(f"{word} by row: {', '.join(f'{row} {number}' for row, number in rows.most_common())}")
+        return lines + [f"model {model}: {count}" for model, count in sorted(self.models.items())]

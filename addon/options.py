@@ -65,6 +65,17 @@ class Seconds:
         return value
 
 
+class PathName:
+    """The path of a file, or nothing."""
+
+    expects = "a path, or empty"
+
+    def parse(self, text: str) -> str:
+        if "\0" in text:
+            raise ValueError(text)
+        return text
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """One row of the table: the option's full name, its default as it would be written, and what it is for."""
@@ -94,7 +105,7 @@ _LARGEST_LIMIT = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options as read. A field here IS the option `dsml_` + its name. Limits count characters."""
+    """The options as read. A field here IS the option `dsml_` + its name. Limits are characters unless they say bytes."""
 
     mode: Literal["repair", "observe", "off"] = _row(
         "repair",
@@ -135,6 +146,17 @@ class Settings:
         "0.5",
         Seconds(0, 3600),
         "Seconds of silence after which text that only might become markup goes out; 0 waits for the provider.",
+    )
+    log: str = _row("", PathName(), "A file to which each decision is appended as a line of JSON (docs/DEBUGGING.md).")
+    log_content: bool = _row(
+        "off", Switch(), "Put the text of messages into the files of dsml_log and dsml_report, without redaction."
+    )
+    report: str = _row("", PathName(), "A file for a web page about the session's decisions, written at the end.")
+    keep_limit: int = _row(
+        "4194304",
+        Whole(0, _LARGEST_LIMIT),
+        "Bytes of a streamed response that are kept to be looked at: those the client got, and, where there was "
+        "something to decide, those the provider sent. A longer one is not kept.",
     )
 
 

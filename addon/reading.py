@@ -125,6 +125,14 @@ def read_answer(
     return answer
 
 
+def read_text(text: str, tools: Tools | None = None, policy: Policy | None = None) -> list[Span]:
+    """The spans of one text that is whole."""
+    parser = _Recording(tools, policy)
+    parser.feed(text)
+    parser.close()
+    return list(_spans(parser.heard, parser.rejected, tools))
+
+
 class _Recording(Parser):
     """A parser that keeps what it said."""
 

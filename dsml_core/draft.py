@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from dsml_core import values
 from dsml_core.grammar import Tag, noise_row
+from dsml_core.jsontext import JsonStrings
 from dsml_core.policy import Policy
 from dsml_core.tools import Tool
 from dsml_core.value import OpenValue
@@ -80,6 +81,8 @@ class Draft:
     typed: bool = False  # a parameter carries string="true|false": a fingerprint of this markup (B1)
     holding: bool = False  # a parameter has been opened, or a JSON body has begun
     junk: bool = False
+    json: JsonStrings | None = None  # the body may be JSON
+    end: int = 0  # where the last parameter ended
     container: str | None = None
     params: list[Param] = field(default_factory=list)
     rows: set[str] = field(default_factory=lambda: {"V1"})
@@ -87,12 +90,17 @@ class Draft:
     @classmethod
     def opened_by(cls, tag: Tag, start: int) -> Draft:
         """The draft that an invoke opener begins."""
-        draft = cls(start, start + tag.length, tag.attrs.get("name", "").strip(), tag.marked, bool(tag.tool))
+        body = start + tag.length
+        draft = cls(start, body, tag.attrs.get("name", "").strip(), tag.marked, bool(tag.tool), end=body)
         if tag.tool:
             draft.rows.add("I6")
         if tag.name == "function":
             draft.rows.add("I5")
         return draft
+
+    def written(self, offset: int) -> int:
+        """Where an invoke that is open at `offset` leaves off: prose behind its parameters is none of it."""
+        return self.end if self.junk and self.json is None else offset
 
     @property
     def row(self) -> str:

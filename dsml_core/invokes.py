@@ -6,6 +6,7 @@ from dsml_core import blocks, tails
 from dsml_core.draft import Draft, Param
 from dsml_core.grammar import Kind, Tag
 from dsml_core.hold import Hold, State, Tail
+from dsml_core.jsontext import begins_as_json
 
 
 def open_invoke(hold: Hold, tag: Tag, offset: int) -> None:
@@ -28,6 +29,7 @@ def next_invoke(hold: Hold, tag: Tag, offset: int) -> None:
     if tag.value_in_attribute and not tag.tool:
         name = tag.attrs.get("name", "")
         draft.params.append(Param(name, True, offset, offset, value=tag.attrs["string"]))
+        draft.end = offset + tag.length
         draft.rows.add("I4")
         draft.holding = True
         return
@@ -40,9 +42,8 @@ def block_in_invoke(hold: Hold, tag: Tag, offset: int) -> None:
     draft = hold.draft
     assert draft is not None
     if draft.params and not hold.spilled:
-        hold.strip(offset, "V16", "an invoke that is not closed", draft.name)
-    else:
-        hold.out.text(offset)
+        hold.strip(draft.written(offset), "V16", "an invoke that is not closed", draft.name)
+    hold.out.text(offset)
     hold.to_prose(offset + tag.length)
     hold.standing = tag.marked
     blocks.open_block(hold, tag, offset)
@@ -52,7 +53,7 @@ def _cut_off(hold: Hold, offset: int, row: str) -> None:
     """The invoke ends where the next begins; one that only prose follows was a mention."""
     draft = hold.draft
     assert draft is not None
-    if draft.junk and not draft.params and not draft.holding:
+    if draft.junk and not draft.params and not begins_as_json(hold.tape.cut(draft.body, offset)):
         hold.out.text(offset)
         hold.draft = None
         hold.state = State.BLOCK if hold.block is not None else State.TAIL
@@ -64,6 +65,8 @@ def _cut_off(hold: Hold, offset: int, row: str) -> None:
 def close_invoke(hold: Hold, tag: Tag, offset: int) -> None:
     """The closer of an invoke, also an abbreviated or nameless one (I2)."""
     assert hold.draft is not None
+    if tag.kind is Kind.BARE_CLOSE and not tag.marked:
+        return  # T7: a drift to another dialect closes nothing
     hold.draft.marked = hold.draft.marked or tag.marked
     if tag.kind is Kind.BARE_CLOSE and tag.name:
         close_all(hold, tag, offset)

@@ -83,7 +83,7 @@ class NativeCall:
         value = loads(arguments)
         if isinstance(value, dict) and value:
             return None
-        if value is None and self._marked:
+        if value is None and "<" in arguments:
             better = self._without_residue(arguments) or self._from_markup(arguments)
             if better is not None:
                 return better

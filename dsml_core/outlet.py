@@ -29,10 +29,13 @@ class Outlet:
         self._report = report
         self.carrying: list[Part] = []  # parts with text that no frame has taken along yet
         self._unterminated = False
+        self.suspended = False  # nothing leaves: whether the answer goes on is not known
 
     def release(self) -> None:
         """Everything that may leave does; a frame that waits for a native call is answered with a sign of life."""
         queue = self.queue
+        if self.suspended:
+            return
         if len(queue) == 1 and not self.carrying and self._is_plain(queue[0]):
             entry = queue.popleft()
             self.out.append(self.plain(entry))
@@ -62,14 +65,23 @@ class Outlet:
 
     def surrender(self) -> None:
         """All that has not left goes out as it came: first what was taken out and not paid for by a call."""
+        self.suspended = False
         for choice in self._choices.values():
             for part in choice.parts:
                 if text := part.unsent():
                     self.out += list(self._spoken(choice.index, part, text))
                     part.forget()
         while self.queue:
-            entry = self.queue[0]
-            self._commit(entry, [*self._opened(entry), self.plain(entry)])
+            pieces = [*self._opened(self.queue[0]), self.plain(self.queue[0])]
+            self.queue.popleft()
+            self.out += pieces
+
+    def pending(self, part: Part) -> str:
+        """The visible text of a part that has not left."""
+        deltas = [atom for entry in self.queue for atom in entry.atoms if isinstance(atom, Delta)]
+        queued = [delta for delta in deltas if delta.part == part.key]
+        kept = ["".join(delta.kept) if delta.kept or delta.cut else delta.text for delta in queued]
+        return "".join(part.carry + kept)
 
     # -- which may leave
 
@@ -131,6 +143,8 @@ class Outlet:
         """What was taken out is paid for."""
         for part in self._choices[choice].parts:
             part.owed.clear()
+            self._report.removed += part.taken
+            part.taken.clear()
 
     def _is_kept_back(self, entry: Entry) -> bool:
         """An opening frame waits on its part, while the frames behind it leave."""
@@ -144,7 +158,12 @@ class Outlet:
         holders = [self._wire.holder(atom.part) for atom in entry.atoms if isinstance(atom, Delta | Open | Inner)]
         if len(holders) < len(entry.atoms) or not holders:
             return False
-        return all(holder is not None and holder.empty and not holder.open for holder in holders)
+        if not all(holder is not None and holder.empty and not holder.open for holder in holders):
+            return False
+        for atom in entry.atoms:
+            if isinstance(atom, Inner) and atom.closes and (holder := self._wire.holder(atom.part)) is not None:
+                holder.opening.clear()
+        return True
 
     def _is_touched(self, entry: Entry) -> bool:
         for atom in entry.atoms:
@@ -218,7 +237,7 @@ class Outlet:
                 self.carrying.remove(part)
 
     def _spoken(self, choice: int, part: Part | None, text: str) -> Iterator[bytes]:
-        if part is not None and not part.empty:
+        if part is not None:
             yield from self._opening(part)
         yield from self._made(self._wire.say(choice, part, text))
 
@@ -232,8 +251,9 @@ class Outlet:
     def _opened(self, entry: Entry) -> Iterator[bytes]:
         """Note which parts the client gets to see opened or closed with this frame."""
         for atom in entry.atoms:
-            if isinstance(atom, Delta) and atom.shown != "":
-                yield from self._opening(self._wire.parts[atom.part])
+            if isinstance(atom, Delta):
+                if atom.shown != "" and atom.part in self._wire.parts:
+                    yield from self._opening(self._wire.parts[atom.part])
             elif isinstance(atom, Open | Inner) and (holder := self._wire.holder(atom.part)) is not None:
                 holder.begun = isinstance(atom, Open) or not atom.closes
 

@@ -6,7 +6,7 @@ from dsml_core import invokes, tails
 from dsml_core.draft import Draft, Param
 from dsml_core.grammar import Kind, Tag
 from dsml_core.hold import Hold, State
-from dsml_core.value import OpenValue
+from dsml_core.value import OpenValue, Weak
 
 
 def open_param(hold: Hold, tag: Tag, offset: int) -> None:
@@ -23,7 +23,7 @@ def open_param(hold: Hold, tag: Tag, offset: int) -> None:
         _self_closing_param(hold, tag, name, offset)
         return
     string = tag.attrs["string"].strip().lower() == "true" if typed else None
-    hold.value = OpenValue(name, string, offset, end, tag.marked)
+    hold.value = OpenValue(name, string, offset, end, tag.marked, protected=not hold.second)
     hold.state = State.VALUE
 
 
@@ -33,6 +33,7 @@ def _self_closing_param(hold: Hold, tag: Tag, name: str, offset: int) -> None:
         hold.decided(offset + tag.length, recovered=0)
     elif tag.value_in_attribute:
         hold.draft.params.append(Param(name, True, offset, offset, value=tag.attrs["string"]))
+        hold.draft.end = offset + tag.length
         hold.draft.rows.add("I3")
 
 
@@ -53,14 +54,18 @@ def end_value(hold: Hold, offset: int, end: int, closed: bool, marked: bool = Fa
     hold.value = None
     hold.cursor = end
     if draft is None:
-        _end_orphan(hold, end)
+        _end_orphan(hold, end, closed)
         return
     draft.params.append(Param(value.name, value.string, value.start, offset, closed, group=draft.container))
+    draft.end = end
     draft.marked = draft.marked or value.marked or marked
     hold.state = State.INVOKE
 
 
-def _end_orphan(hold: Hold, end: int) -> None:
+def _end_orphan(hold: Hold, end: int, closed: bool) -> None:
+    if not closed and not hold.spilled and hold.block is None and hold.judge.policy.calls:
+        hold.abandon(end)  # a mention
+        return
     if hold.spilled:
         hold.spilled = False
         hold.out.text(end)
@@ -100,25 +105,23 @@ def _is_next_wrapped(hold: Hold, value: OpenValue) -> bool:
 def _open_wrapped(hold: Hold, value: OpenValue, offset: int) -> None:
     if hold.draft is not None:
         invokes.end_draft(hold, value.opener, value.opener)
-    hold.draft = Draft(value.opener, value.start, value.name, marked=True, wrapped=True)
+    hold.draft = Draft(value.opener, value.start, value.name, marked=True, wrapped=True, end=value.start)
     hold.draft.rows.add("V26")
     hold.value, hold.state = None, State.INVOKE
     hold.standing = True
     hold.cursor = offset
 
 
-def end_at_weak(hold: Hold) -> None:
-    """The value ends at the weak end that stood in it; what follows is read again."""
-    value = hold.value
-    assert value is not None and value.weak is not None
-    closed = value.weak_kind is Kind.PARAM_CLOSE
+def end_at(hold: Hold, weak: Weak) -> None:
+    """The value ends at a closer that stood in it; what follows is read again."""
+    closed = weak.tag.kind is Kind.PARAM_CLOSE
     if hold.spilled:
         hold.value = None
         if hold.draft is not None:
             invokes.end_draft(hold, hold.cursor, hold.cursor)
         else:
-            _end_orphan(hold, hold.cursor)
+            _end_orphan(hold, hold.cursor, closed)
         return
-    end_value(hold, value.weak, value.weak, closed=closed)
-    if closed or value.weak_nameless:  # V11: a nameless closer closes what is open, and that is the parameter
-        hold.cursor = value.weak + value.weak_length
+    # V11: a nameless closer closes what is open, and that is the parameter
+    end = weak.end if closed or not weak.tag.name else weak.at
+    end_value(hold, weak.at, end, closed=closed or hold.draft is None)

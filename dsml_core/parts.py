@@ -61,10 +61,12 @@ class Part:
         self.item: Item | None = None
         self.fields: tuple[str, ...] = ()  # the wire's names of it
         self.fed = 0
+        self.said: list[str] = []  # what was fed, where it is no reasoning
         self.waiting: deque[Delta] = deque()  # in the queue and not wholly decided
         self.swallowed: deque[str] = deque()
         self.carry: list[str] = []
         self.owed: list[str] = []
+        self.taken: list[Removed] = []  # reported once it is sure that it stays out
         self.lead: list[Removed] = []  # the white space it begins with: goes if nothing else is left
         self.cuts: list[tuple[int, str]] = []  # what was taken out, and where in the part it began
         self.opening: list[Entry] = []  # frames that open it, kept back until there is something to see
@@ -83,7 +85,7 @@ class Part:
     @property
     def empty(self) -> bool:
         """Removal left nothing: the part is not to be opened."""
-        return self.resolved and bool(self.cuts) and not self.started and not self.choice.refused
+        return self.resolved and bool(self.cuts) and not self.started
 
     @property
     def standing(self) -> bool:
@@ -98,6 +100,8 @@ class Part:
     def feed(self, delta: Delta) -> list[Event]:
         """More text; returns what the parser says to it."""
         self.resolved = False
+        if not self.reasoning:
+            self.said.append(delta.text)
         events = self.parser.feed(delta.text)
         length = len(delta.text)
         if self._decided == self.fed and len(events) == 1 and not self._ahead:
@@ -121,24 +125,34 @@ class Part:
         return events
 
     def force(self) -> None:
-        """Show what is not decided; what the parser says of it later does not count."""
+        """Show what only might be the start of a tag; what the parser says of it later does not count.
+
+        Not where markup was taken out directly before: there it is most likely the rest of it.
+        """
+        start, cut = self.cuts[-1] if self.cuts else (0, "")
+        if not self.parser.held or self.standing or (cut and start + len(cut) == self._decided):
+            return
         held = self.fed - self._decided
         self._decide(held)
         self._ahead += held
 
-    def refuse(self, queued: int) -> None:
-        """What was taken out is to be seen after all; the frames of the last `queued` characters are in the queue."""
-        left = 0 if self.open else self.fed - queued
-        self.cuts = [(start, text[: left - start]) for start, text in self.cuts if start < left]
-        self.carry, self.owed = self.carry + self.owed, []
-        self.started = self.started or bool(self.carry)
+    def refuse(self, queued: int) -> str:
+        """Nothing is taken out after all; `queued` characters are in the queue.
 
-    def abandon(self) -> None:
-        """All that was fed has gone out as it came."""
-        self.parser.close(End.ABORT)
-        self.waiting.clear()
-        self._decided = self.fed
-        self._ahead = 0
+        Returns what cannot be put back, because the part is over for the client.
+        """
+        owed, self.owed, self.taken = self.owed, [], []
+        if self.resolved and not self.open and not queued:
+            return "".join(owed)
+        self.cuts = []
+        self.carry += owed
+        self.started = self.started or any(not text.isspace() for text in owed)
+        return ""
+
+    @property
+    def text(self) -> str:
+        """All that was fed, where it is no reasoning."""
+        return "".join(self.said)
 
     def show(self, delta: Delta) -> str | None:
         """The text a frame leaves with, None where that is what it came with."""
@@ -168,7 +182,7 @@ class Part:
 
     def forget(self) -> None:
         """That text was sent."""
-        self.owed, self.carry, self._front = [], [], 0
+        self.owed, self.carry, self.taken, self._front = [], [], [], 0
         self.swallowed.clear()
 
     def visible(self, text: str) -> str:

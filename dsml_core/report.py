@@ -21,7 +21,8 @@ class Recovered:
 class Report:
     """Filled while the response passes; complete after `Repairer.close`.
 
-    `removed` is the one field with content of the message (its `text`): a caller decides whether to show it.
+    `removed` and `visible` hold content of the message: a caller decides whether to show it. `visible` is the text of a
+    message whose markup was removed without a call coming of it, as the client has it, else None.
     `held` is the largest number of characters undecided at once. `faults` name the place of an exception, not its message.
     """
 
@@ -36,4 +37,6 @@ class Report:
     held: int = 0
     faults: list[str] = field(default_factory=list)
     aborted: bool = False
+    visible: str | None = None
+    resumed: int = 0  # times the request was sent again (see `answers`)
     changed: bool = False  # the bytes that left differ from those that came

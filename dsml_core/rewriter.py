@@ -7,6 +7,7 @@ blocks the queue, unless a marked tag stands: then it leaves at once, without th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dsml_core.atoms import Atom, Call, Delta, Done, Failed, Finish, Inner, Key, Native, Open, Say, Stop
@@ -21,18 +22,36 @@ from dsml_core.prompts import note
 from dsml_core.report import Recovered, Report
 
 NewParser = Callable[[bool], Parser]  # argument: is the text reasoning?
+LostMarkup = Callable[[str], list[Removed]]  # the markup of a text from which no call can be recovered
 
+RESUME_ROW = "E2"
 _FORBIDDEN = frozenset({"R4", "R5"})  # rows that refuse a call that was written well
 
 
-class Rewriter:
-    """Handles one response: `take` its frames and then `end`, or give all of it to `whole`."""
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """An answer that lost its call: the prose that has not left, and the markup after it that is still in the text."""
 
-    def __init__(self, wire: Wire, new_parser: NewParser, report: Report) -> None:
+    prose: str
+    leaks: tuple[Removed, ...]
+
+
+class Rewriter:
+    """Handles one response: `take` its frames and then `end`, or give all of it to `whole`.
+
+    With `lost_markup` an answer that lost its call is kept back from its finish on, and `lost` says so.
+    """
+
+    def __init__(
+        self, wire: Wire, new_parser: NewParser, report: Report, lost_markup: LostMarkup | None = None
+    ) -> None:
+        self.lost: Lost | None = None
+        self._lost_markup = lost_markup
         self._wire = wire
         self._new_parser = new_parser
         self._report = report
         self._choices: dict[int, Choice] = {}
+        self.over = False  # the provider reported an error: what follows is not looked at
         self.outlet = Outlet(wire, self._choices, report)
         self._handlers: dict[type[Atom], Callable[[Any], None]] = {
             Delta: self._delta,
@@ -74,9 +93,8 @@ class Rewriter:
             for call in choice.natives.values():
                 call.release()
             for part in choice.live:
-                if part.parser.held and not part.standing:
-                    part.force()
-                    self.outlet.carry(part)
+                part.force()
+                self.outlet.carry(part)
         self.outlet.release()
 
     def whole(self, frame: Frame) -> None:
@@ -99,6 +117,7 @@ class Rewriter:
     def close_report(self) -> None:
         """Collect what the parsers know."""
         for part in self._wire.parts.values():
+            self._report.removed += part.taken
             self._report.rejected += part.parser.rejected
             self._report.saw_syntax = self._report.saw_syntax or part.parser.saw_syntax
         model = self._wire.base.get("model")
@@ -199,14 +218,12 @@ class Rewriter:
         for key in choice.natives:
             self._complete(choice, key)
         if atom.end is End.REFUSAL:
-            self._refuse(choice)
+            self._refuse(choice, atom)
         for part in list(choice.live):
             self._resolve(part, End.NATIVE if choice.natives and not choice.refused else atom.end)
         choice.finished = True
-        if choice.refused:
-            choice.calls = []
-        elif choice.natives:
-            atom.called = choice.changed
+        if choice.natives or choice.refused:
+            atom.called = choice.changed and not choice.refused
         elif choice.calls:
             atom.before += [Call(choice.index, number, call) for number, call in enumerate(choice.calls)]
             atom.called = True
@@ -214,13 +231,46 @@ class Rewriter:
                 self._report.calls.append(Recovered(call.name, call.row, call.end - call.start, call.start))
         elif _is_emptied(choice):
             atom.before.append(Say(choice.index, None, self._note(choice)))
+        if not (atom.called or choice.natives or choice.refused):
+            self._without_call(choice, atom)
         choice.calls = []
 
-    def _refuse(self, choice: Choice) -> None:
+    def _without_call(self, choice: Choice, atom: Finish) -> None:
+        """An answer ends without a call: note what is to be seen of it where it had one, or keep it back."""
+        texts = [part for part in choice.parts if not part.reasoning]
+        refused = [item.row in _FORBIDDEN for part in texts for item in part.parser.rejected]
+        if choice.index or (refused and all(refused)):
+            return
+        if any(part.cuts for part in texts):
+            notes = [insert.text for insert in atom.before if isinstance(insert, Say)]
+            self._report.visible = "".join([*(part.visible(part.text) for part in texts), *notes])
+        if self._lost_markup is not None and len(self._choices) == 1:
+            self._keep_back(texts, self._lost_markup)
+
+    def _keep_back(self, texts: list[Part], lost_markup: LostMarkup) -> None:
+        found = {part: lost_markup(part.text) for part in texts}
+        if not any(found.values()):
+            return
+        prose, leaks = "", []
+        for part, removed in found.items():
+            pending = self.outlet.pending(part)
+            tail = removed[-1] if removed and removed[-1].end == part.fed else None
+            if tail is not None and tail.start not in {start for start, _ in part.cuts}:
+                leaks.append(replace(tail, row=RESUME_ROW, reason="the request was sent again"))
+                seen = len(part.visible(part.text)) > len(pending)
+                pending = pending[: max(0, len(pending) - len(tail.text))]
+                pending = "" if pending.isspace() and not seen else pending
+            prose += pending
+        self.lost = Lost(prose, tuple(leaks))
+        self.outlet.suspended = True
+
+    def _refuse(self, choice: Choice, atom: Finish) -> None:
         choice.refused = True
-        queued = [atom for entry in self.outlet.queue for atom in entry.atoms if isinstance(atom, Delta)]
+        queued = [delta for entry in self.outlet.queue for delta in entry.atoms if isinstance(delta, Delta)]
         for part in choice.parts:
-            part.refuse(sum(len(delta.text) for delta in queued if delta.part == part.key))
+            text = part.refuse(sum(len(delta.text) for delta in queued if delta.part == part.key))
+            if text:
+                atom.before.append(Say(choice.index, part.key, text))
             self.outlet.carry(part)
 
     def _done(self, atom: Atom) -> None:
@@ -234,20 +284,14 @@ class Rewriter:
                 atom.before.append(Stop(choice.index))
 
     def _failed(self, atom: Failed) -> None:
-        entry = self.outlet.queue.pop()
+        self.over = True
         self.outlet.surrender()
-        for part in self._wire.parts.values():
-            part.abandon()
-        for choice in self._choices.values():
-            choice.calls = []
-        self.outlet.queue.append(entry)
 
     def _resolve(self, part: Part, end: End) -> None:
         self._learn(part, part.close(end))
         part.choice.live.remove(part)
         if part.empty:
-            self._report.removed += part.lead
-            part.opening.clear()
+            part.taken += part.lead
 
     def _learn(self, part: Part, events: list[Event]) -> None:
         self._report.held = max(self._report.held, part.parser.held)
@@ -255,7 +299,7 @@ class Rewriter:
             if isinstance(event, ToolCall):
                 part.choice.calls.append(event)
             elif isinstance(event, Removed):
-                self._report.removed.append(event)
+                part.taken.append(event)
         self.outlet.carry(part)
 
     def _note(self, choice: Choice) -> str:

@@ -11,8 +11,9 @@ from dsml_core.framing import BodyFramer, Frame, Framer, LineFramer, SseFramer
 from dsml_core.parser import Parser
 from dsml_core.policy import Policy
 from dsml_core.report import Report
-from dsml_core.rewriter import Rewriter
+from dsml_core.rewriter import Lost, Rewriter
 from dsml_core.tools import as_tools
+from dsml_core.transcript import lost_markup
 
 
 class Repairer:
@@ -21,16 +22,29 @@ class Repairer:
     `stream` says whether the body is a stream (SSE or NDJSON) or one JSON document. `tools` are those of the request
     (see `as_tools`): None is unknown, an empty collection is none, and then nothing is touched. The methods do not
     raise: on a fault of ours everything held goes out, what follows passes through, and `report.faults` names the place.
+    `resumable`: see `lost`. `report`: where to report, if not in a new one.
     """
 
-    def __init__(self, wire: str, *, stream: bool, tools: Any = None, policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        wire: str,
+        *,
+        stream: bool,
+        tools: Any = None,
+        policy: Policy | None = None,
+        resumable: bool = False,
+        report: Report | None = None,
+    ) -> None:
         declared = as_tools(tools)
-        self.report = Report(wire)
+        self.report = report or Report(wire)
         self._stream = stream
         self._wire = WIRES[wire](declared)
         self._framer = self._new_framer()
         self._rewriter = Rewriter(
-            self._wire, lambda reasoning: Parser(declared, policy, reasoning=reasoning), self.report
+            self._wire,
+            lambda reasoning: Parser(declared, policy, reasoning=reasoning),
+            self.report,
+            (lambda text: lost_markup(text, declared, policy)) if resumable else None,
         )
         self._passing = declared is not None and not declared
 
@@ -38,6 +52,18 @@ class Repairer:
     def held(self) -> int:
         """Characters of text that came and are not decided."""
         return 0 if self._passing else self._rewriter.held
+
+    @property
+    def lost(self) -> Lost | None:
+        """Of a resumable answer that lost its call: its finish, and the markup it ends in, are kept back."""
+        return self._rewriter.lost if self._rewriter.outlet.suspended else None
+
+    def give_up(self) -> bytes:
+        """Returns what was kept back of an answer that was lost; the last bytes after `close`."""
+        self._rewriter.outlet.suspended = False
+        out = self._guarded(self._rewriter.outlet.release)
+        self._guarded(self._rewriter.close_report)
+        return out
 
     def feed(self, data: bytes) -> bytes:
         """More bytes of the body, cut anywhere; returns what may leave now."""
@@ -61,7 +87,7 @@ class Repairer:
             self.report.aborted = True
             out = b"" if self._passing else self._guarded(self._rewriter.outlet.surrender)
             out += self._framer.rest()
-        if not self._passing:
+        if self.lost is None:
             self._guarded(self._rewriter.close_report)
         return out
 
@@ -86,17 +112,18 @@ class Repairer:
             step(*frame)
         except Exception as fault:
             self._fail(fault)
+        self._passing = self._passing or self._rewriter.over
         out, outlet.out = outlet.out, []
         return b"".join(out)
 
     def _fail(self, fault: Exception) -> None:
         self._passing = True
-        self.report.faults.append(_place(fault))
+        self.report.faults.append(place(fault))
         outlet = self._rewriter.outlet
         try:
             outlet.surrender()
         except Exception as second:
-            self.report.faults.append(_place(second))
+            self.report.faults.append(place(second))
             outlet.out += [entry.frame.raw for entry in outlet.queue]
 
     def _forward(self, frame: Frame) -> bytes:
@@ -104,11 +131,11 @@ class Repairer:
         try:
             return self._rewriter.forward(frame)
         except Exception as fault:
-            self.report.faults.append(_place(fault))
+            self.report.faults.append(place(fault))
             return frame.raw
 
 
-def _place(fault: Exception) -> str:
+def place(fault: Exception) -> str:
     """Type and place of an exception; its message might hold content."""
     trace = fault.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -54,8 +54,13 @@ def repair(text: str, tools: Any = None, policy: Policy | None = None, *, native
 
 def lost_call(text: str, tools: Any = None, policy: Policy | None = None) -> bool:
     """True where the text holds leaked markup, be it not closed, and not one call can be recovered from it."""
+    return bool(lost_markup(text, tools, policy))
+
+
+def lost_markup(text: str, tools: Any = None, policy: Policy | None = None) -> list[Removed]:
+    """The leaked markup of a text, be it not closed, where not one call can be recovered from it."""
     removed, calls = _read(text, tools, policy, tail=True)
-    return bool(removed) and not calls
+    return [] if calls else removed
 
 
 def _read(text: str, tools: Any, policy: Policy | None, tail: bool) -> tuple[list[Removed], list[ToolCall]]:

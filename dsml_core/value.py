@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import NamedTuple
 
-from dsml_core.grammar import CLOSERS, Kind, Tag
+from dsml_core.grammar import CLOSERS, OPENERS, Kind, Tag
 from dsml_core.markdown import Fences
 from dsml_core.tape import LOOK_BACK
 
@@ -22,12 +23,27 @@ class Role(Enum):
     NEXT = auto()  # a marked opener: the value had no closer
 
 
+class Weak(NamedTuple):
+    """A closer in a value that may turn out to be its end."""
+
+    at: int
+    tag: Tag
+
+    @property
+    def end(self) -> int:
+        """The offset behind the closer."""
+        return self.at + self.tag.length
+
+
 _BOUNDS = frozenset({Kind.BLOCK_OPEN, Kind.INVOKE_OPEN, Kind.PARAM_OPEN})
 
 
 @dataclass(slots=True)
 class OpenValue:
-    """A value being read. `protected=False`: the second reading, without fences and CDATA."""
+    """A value being read. `protected=False`: the second reading, without fences and CDATA.
+
+    `loose`: in CDATA, the first closer outside of a fence that no opener in it explains: the end if `]]>` never comes.
+    """
 
     name: str
     string: bool | None
@@ -37,10 +53,8 @@ class OpenValue:
     protected: bool = True
     cdata: bool | None = None
     blank: bool = True
-    weak: int | None = None
-    weak_kind: Kind | None = None
-    weak_length: int = 0
-    weak_nameless: bool = False
+    weak: Weak | None = None
+    loose: Weak | None = None
     skipped: int | None = None  # the first closer that only its protection made data
     _first: str = ""
     _last: str = ""
@@ -64,7 +78,9 @@ class OpenValue:
     def role(self, tag: Tag, at: int) -> Role:
         """What `tag` at offset `at` is."""
         if self.cdata is None:
-            self.cdata = self._first.startswith("<![CDATA[")
+            self.cdata = self._first.upper().startswith("<![CDATA[")
+        if tag.dropped_lt and tag.kind in OPENERS and not self.blank:
+            return Role.DATA  # N2: a table row or a quoted marker
         ending = "]]>" if self.cdata else ""
         fenced = self.protected and self._fences.inside and not self._fences.closes_here(ending)
         if self.protected and self.cdata:
@@ -80,14 +96,16 @@ class OpenValue:
         if tag.kind is Kind.PARAM_CLOSE and (tag.marked or not self.marked):
             return Role.END
         if tag.kind in CLOSERS and self.weak is None and self._counts(tag):
-            self._set_weak(tag, at)
+            self.weak = Weak(at, tag)
         return Role.DATA
 
     def _ends_cdata(self, tag: Tag, at: int) -> bool:
         """T14: a closer without an opener, and directly behind it the next parameter: this CDATA was never closed."""
         weak, self.weak = self.weak, None
-        if tag.kind is Kind.PARAM_OPEN and tag.marked:
-            gap = at - weak - self.weak_length if weak is not None else LOOK_BACK + 1
+        if self.marked and not tag.marked:
+            return False
+        if tag.kind is Kind.PARAM_OPEN:
+            gap = at - weak.end if weak is not None else LOOK_BACK + 1
             if gap <= LOOK_BACK and not self._last[len(self._last) - gap :].strip():
                 self.weak = weak
                 return True
@@ -95,16 +113,13 @@ class OpenValue:
         elif tag.kind is Kind.PARAM_CLOSE and self._shown:
             self._shown -= 1
         elif tag.kind is Kind.PARAM_CLOSE:
-            self._set_weak(tag, at)
+            self.weak = Weak(at, tag)
+            self.loose = self.loose or self.weak
         return False
-
-    def _set_weak(self, tag: Tag, at: int) -> None:
-        self.weak, self.weak_kind, self.weak_length = at, tag.kind, tag.length
-        self.weak_nameless = not tag.name
 
     def _counts(self, tag: Tag) -> bool:
         """T7: beside marked tags a plain closer of a parameter counts, not one of an invoke or block."""
-        return tag.marked or not self.marked or tag.kind is Kind.PARAM_CLOSE
+        return tag.marked or tag.kind is Kind.PARAM_CLOSE or not (self.marked or tag.kind is Kind.BARE_CLOSE)
 
     def _skip(self, tag: Tag, at: int) -> Role:
         if self.skipped is None and tag.kind in CLOSERS and (tag.marked or tag.kind is Kind.PARAM_CLOSE):

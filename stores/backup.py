@@ -1,5 +1,4 @@
-"""A backup: a folder beside the store with a copy of what it was, and a list of the changes where they can be taken back
-one by one.
+"""A backup: a folder beside the store with a copy of what it was, and a list of the changes that can be taken back.
 
 `about.json` is written last: a folder without it is of a repair that never came to its end, and named `.partial`.
 `changes.jsonl` holds `{"key", "before", "after"}` a line; `before` null was added, `after` null removed.

@@ -136,7 +136,7 @@ class Store(ABC):
     @classmethod
     @abstractmethod
     def undo(cls, backup: Path, about: dict[str, Any]) -> int:
-        """Put back what a repair changed, by its backup; how many changes were left as the client changed them since."""
+        """Put back what a repair changed, by its backup; how many changes were left, since the client changed them."""
 
     def notices(self) -> Iterator[str]:
         """What a user should know of the store besides its leaks."""
@@ -144,6 +144,6 @@ class Store(ABC):
 
 
 def may_hold_markup(text: str) -> bool:
-    """False where the text holds neither leaked markup nor, escaped or not, anything that a leak could be quoted from."""
+    """False where the text holds neither leaked markup nor anything, escaped or not, that it could be quoted from."""
     lowered = text.lower()
     return "dsml" in lowered or "invoke" in lowered

@@ -97,5 +97,16 @@ def exchange(one: Path, other: Path) -> None:
         failed = -1
     if failed:
         reason = os.strerror(ctypes.get_errno())
-        raise NotWritten(f"{one.parent}: the folder cannot be replaced in one step here ({reason}); nothing was changed")
+        raise NotWritten(f"{one.parent}: the folder cannot be replaced in one step here ({reason})")
     sync_folder(one.parent)
+
+
+@contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """A name in the same folder for what will replace `path`; gone at the end unless it was moved."""
+    new = path.with_name(f".{path.name}.dsml-new")
+    new.unlink(missing_ok=True)  # of a repair that was killed
+    try:
+        yield new
+    finally:
+        new.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from stores.base import Fix, Message, Session, may_hold_markup
 class Fixer:
     """Gives the fix of each message. Messages come as `Store.messages` gives them.
 
-    It keeps the texts a model may be quoting (users', tools', system's), those that hold markup, until the session ends.
+    It keeps those texts a model may be quoting (users', tools', system's) that hold markup, until the session ends.
     """
 
     def __init__(self) -> None:

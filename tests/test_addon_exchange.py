@@ -16,12 +16,16 @@ class Holding:
 
     def __init__(self) -> None:
         self.report = Report("openai-chat")
-        self.held = b""
+        self.waiting = b""
         self.closed: list[bool] = []
 
+    @property
+    def held(self) -> int:
+        return len(self.waiting)
+
     def feed(self, data: bytes) -> bytes:
-        before, mark, after = (self.held + data).partition(b"<")
-        self.held = mark + after
+        before, mark, after = (self.waiting + data).partition(b"<")
+        self.waiting = mark + after
         return before.upper()
 
     def close(self, clean: bool = True) -> bytes:
@@ -29,8 +33,8 @@ class Holding:
         return self.flush_idle()
 
     def flush_idle(self) -> bytes:
-        held, self.held = self.held, b""
-        return held
+        waiting, self.waiting = self.waiting, b""
+        return waiting
 
 
 class Failing(Holding):
@@ -44,6 +48,14 @@ class Failing(Holding):
 
     def flush_idle(self) -> bytes:
         raise RuntimeError("flush")
+
+
+class Uncountable(Holding):
+    """One that cannot say how much it holds."""
+
+    @property
+    def held(self) -> int:
+        raise RuntimeError("held")
 
 
 def through(pipe: Pipe, *pieces: bytes) -> bytes:
@@ -82,6 +94,12 @@ def test_a_rewriter_that_fails_when_it_is_asked_outside_of_the_stream() -> None:
     assert pipe.flush_idle() == b""
     assert through(pipe, b"ab") == b"ab"
     assert Pipe(Failing(), Identity()).abort() == b""
+
+
+def test_a_rewriter_that_cannot_say_what_it_holds_costs_nothing() -> None:
+    pipe = Pipe(Uncountable(), Identity())
+    assert through(pipe, b"a <b") == b"A <b"
+    assert str(pipe.fault) == "held"
 
 
 def test_observing_changes_nothing() -> None:

@@ -72,7 +72,7 @@ def test_refuses(name: str, text: str | None, sentence: str) -> None:
 @pytest.mark.parametrize("option", OPTIONS, ids=[option.name for option in OPTIONS])
 def test_every_option_refuses_nonsense(option: options.Option) -> None:
     with pytest.raises(ValueError, match=option.name):
-        option.read("nonsense")
+        option.read("nonsense\0")
 
 
 def test_names_an_option_that_is_not_there() -> None:
@@ -122,5 +122,7 @@ def test_what_mitmproxy_would_refuse_silently_is_said() -> None:
 
 
 def test_the_readme_has_the_table_as_it_is_in_the_code() -> None:
-    rows = [f"| `{row.name}` | `{row.default}` | {row.kind.expects} | {row.help} |" for row in OPTIONS]
+    rows = [
+        f"| `{row.name}` | {row.default and f'`{row.default}`'} | {row.kind.expects} | {row.help} |" for row in OPTIONS
+    ]
     assert "\n".join(rows) in (Path(__file__).resolve().parent.parent / "README.md").read_text()

@@ -11,51 +11,22 @@ from hypothesis import strategies as st
 
 from dsml_core import Policy, Repairer
 from tests.client_view import Seen, see
-from tests.markers import live
-from tests.provider_frames import WIRES, Answer, Calls, Says, body, pieces, says, stream
-
-STRING = {"type": "string"}
-TOOLS = [
-    {"type": "function", "function": {"name": name, "parameters": {"properties": properties, "required": required}}}
-    for name, properties, required in (
-        ("bash", {"command": STRING, "timeout": {"type": "integer"}}, ["command"]),
-        ("read", {"path": STRING}, ["path"]),
-    )
-]
-BASH = live('<{M}invoke name="bash">\n<{M}parameter name="command" string="true">make</{M}parameter>\n</{M}invoke>')
-READ = live('<{M}invoke name="read">\n<{M}parameter name="path" string="true">a b</{M}parameter>\n</{M}invoke>')
-LEAK = live(f"<{{M}}tool_calls>\n{BASH}\n</{{M}}tool_calls>")
-TWO = live(f"<{{M}}tool_calls>\n{BASH}\n{READ}\n</{{M}}tool_calls>")
-REJECTED = live('<{M}tool_calls>\n<{M}invoke name="">\n</{M}invoke>\n</{M}tool_calls>')
-UNCLOSED = live('<{M}tool_calls>\n<{M}invoke name="bash">\n<{M}parameter name="command" string="true">ls')
-MADE = ("bash", {"command": "make"})
-NATIVE = Calls("read", ['{"pa', 'th": "x"}'])
-PROSE = "Compare a < b, <div>, <|x|> and \u20ac\U0001f600. "
-SIZES = [1, 4, 10_000]
-
-any_wire = pytest.mark.parametrize("wire", WIRES)
-any_size = pytest.mark.parametrize("size", SIZES)
-
-
-def repaired(
-    wire: str, data: list[bytes], *, streamed: bool = True, tools: Any = TOOLS, policy: Policy | None = None
-) -> tuple[bytes, Repairer]:
-    repairer = Repairer(wire, stream=streamed, tools=tools, policy=policy)
-    out = b"".join([repairer.feed(piece) for piece in data] + [repairer.close()])
-    assert repairer.report.faults == []
-    return out, repairer
-
-
-def both(wire: str, answer: Answer, finish: str = "stop", policy: Policy | None = None) -> Seen:
-    """What a client sees of the answer; the same whether it is streamed or not."""
-    streamed, _ = repaired(wire, stream(wire, answer, finish), policy=policy)
-    whole, _ = repaired(wire, [body(wire, answer, finish)], streamed=False, policy=policy)
-    seen = see(wire, streamed)
-    assert see(wire, whole, stream=False).calls == seen.calls
-    assert see(wire, whole, stream=False).text == seen.text
-    assert see(wire, whole, stream=False).finish == seen.finish
-    return seen
-
+from tests.leaks import (
+    LEAK,
+    MADE,
+    NATIVE,
+    PROSE,
+    REJECTED,
+    TOOLS,
+    TWO,
+    UNCLOSED,
+    any_size,
+    any_wire,
+    both,
+    repaired,
+    said,
+)
+from tests.provider_frames import WIRES, Answer, Says, body, says, stream
 
 # -- rule 1: nothing changes unless something leaked
 
@@ -119,9 +90,10 @@ def test_calls_come_in_order_and_prose_around_them_stays(wire: str, size: int) -
     assert seen.calls == [MADE, ("read", {"path": "a b"}), MADE]
 
 
+@pytest.mark.slow
 @any_wire
 def test_every_cut_of_the_bytes_gives_the_same(wire: str) -> None:
-    data = b"".join(stream(wire, [says(f"A \u20ac {LEAK} B", 7)]))
+    data = b"".join(stream(wire, [says(f"A \u20ac {LEAK} B", 30)]))
     expected = see(wire, repaired(wire, [data])[0])
     assert expected.calls == [MADE]
     for cut in range(1, len(data)):
@@ -191,9 +163,9 @@ def test_markup_that_never_closes_stays(wire: str) -> None:
 
 @any_wire
 def test_an_orphan_of_two_surrogates_survives(wire: str) -> None:
-    data = b"".join(stream(wire, [Says(["X" + "Y", LEAK])])).replace(b'"XY"', b'"\\ud83d"')
+    data = b"".join(stream(wire, [Says(["X" + "Y", LEAK])])).replace(b"XY", rb"\ud83d")
     out, _ = repaired(wire, [data])
-    assert b'"\\ud83d"' in out
+    assert rb'"\ud83d"' in out
     assert see(wire, out).calls == [MADE]
 
 
@@ -307,24 +279,3 @@ def test_a_stream_that_breaks_off_gives_back_what_was_held(wire: str, size: int)
     assert sorted(said(wire, out)) == sorted(text)
     assert out.endswith(b"data: {")
     assert repairer.report.aborted and repairer.report.calls == []
-
-
-def said(wire: str, out: bytes) -> str:
-    """The text of all deltas, whether or not the stream is complete."""
-    import json
-
-    found = []
-    for line in out.decode().splitlines():
-        value = line.removeprefix("data: ")
-        if not value.startswith("{") or not value.endswith("}"):
-            continue
-        event = json.loads(value)
-        if wire == "openai-chat":
-            found += [choice["delta"].get("content") or "" for choice in event["choices"]]
-        elif wire == "ollama":
-            found.append(event["message"]["content"])
-        elif wire == "anthropic":
-            found.append(event.get("delta", {}).get("text", ""))
-        elif event["type"] == "response.output_text.delta":
-            found.append(event["delta"])
-    return "".join(found)

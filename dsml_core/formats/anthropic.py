@@ -33,7 +33,7 @@ class Anthropic(Wire):
         self._ours = 0  # client's index of the block we are writing
 
     def speaks(self, body: Body) -> bool:
-        return "type" in body
+        return isinstance(body.get("type"), str)
 
     def read(self, body: Body) -> list[Atom]:
         kind = body.get("type")
@@ -74,6 +74,8 @@ class Anthropic(Wire):
         return [body | {"delta": body["delta"] | {atom.fields[0]: atom.shown}}]
 
     def say(self, choice: int, part: Part | None, text: str) -> list[Body]:
+        if part is None or not part.open:  # one block is open at a time: what is open takes the text
+            part = next((other for other in self.parts.values() if other.open), part)
         field = "thinking" if part is not None and part.reasoning else "text"
         delta = {"type": f"{field}_delta", field: text}
         if part is not None and part.open:
@@ -126,8 +128,11 @@ class Anthropic(Wire):
 
     def write_body(self, body: Body, atoms: Sequence[Atom]) -> Body:
         content = []
-        decided = {atom.part if isinstance(atom, Delta) else atom.key: atom for atom in atoms
-                   if isinstance(atom, Delta | Native) and atom.shown is not None}
+        decided = {
+            atom.part if isinstance(atom, Delta) else atom.key: atom
+            for atom in atoms
+            if isinstance(atom, Delta | Native) and atom.shown is not None
+        }
         for index, block in enumerate(dicts(body.get("content"))):
             atom = decided.get(index)
             if isinstance(atom, Native):

@@ -23,7 +23,7 @@ class Chat(Wire):
     NAME: ClassVar[str] = "openai-chat"
 
     def speaks(self, body: Body) -> bool:
-        return "choices" in body or "error" in body
+        return "choices" in body or bool(body.get("error"))
 
     def read(self, body: Body) -> list[Atom]:
         self._remember(body)
@@ -75,8 +75,11 @@ class Chat(Wire):
             mine = [atom for atom in atoms if atom.choice == _index(choice)]
             said = _put(choice.get("message"), mine)
             inserts = [insert for atom in mine for insert in atom.before]
-            calls = [self._tool_call(_index(choice), insert.index, insert.call) for insert in inserts
-                     if isinstance(insert, Call)]
+            calls = [
+                self._tool_call(_index(choice), insert.index, insert.call)
+                for insert in inserts
+                if isinstance(insert, Call)
+            ]
             texts = [insert.text for insert in inserts if isinstance(insert, Say)]
             if calls:
                 said |= {"content": said.get("content") or None, "tool_calls": calls}

@@ -24,7 +24,7 @@ class Ollama(Wire):
     LINES: ClassVar[bool] = True
 
     def speaks(self, body: Body) -> bool:
-        return "message" in body or "error" in body
+        return isinstance(body.get("message"), dict) or bool(body.get("error"))
 
     def read(self, body: Body) -> list[Atom]:
         self._remember(body)

@@ -43,7 +43,7 @@ class Responses(Wire):
         self._sequence: int | None = None  # the last number, None where the provider gives none
 
     def speaks(self, body: Body) -> bool:
-        return "type" in body or body.get("object") == "response"
+        return isinstance(body.get("type"), str) or body.get("object") == "response"
 
     def read(self, body: Body) -> list[Atom]:
         kind = body.get("type", "")
@@ -103,7 +103,7 @@ class Responses(Wire):
 
     def stop(self, choice: int) -> list[Body]:
         output = [self._done[index] for index in sorted(self._done)]
-        return [_event("completed", response=self.base | {"status": "completed", "output": [*output, *self._made]})]
+        return [_event("completed", response=self.base | {"status": "completed", "output": output})]
 
     def noop(self, choice: int) -> Body:
         return _event("in_progress", response=self.base | {"instructions": None, "tools": []})

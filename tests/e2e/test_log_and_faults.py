@@ -22,10 +22,10 @@ def test_the_log_has_one_line_for_a_decision_and_no_content(confdir: Path, caplo
     caplog.set_level(logging.INFO)
     asyncio.run(ask(confdir, Reply(stream(CHAT, "My secret. " + LEAK))))
     ours = [record.getMessage() for record in caplog.records if record.name == "dsml"]
-    assert len(ours) == 2
     assert ours[0].startswith("dsml: recovered 1 call: read_file (V")
     assert ours[0].count(f"({CHAT}, deepseek-test, held ") == 1
-    assert ours[1] == "dsml: 1 response seen, 1 leaked, 1 call recovered, 0 responses with a refused call"
+    whole = "1 response seen, 1 leaked, 1 call recovered, 0 responses with a refused call"
+    assert ours[1:] == [f"dsml: {whole}", "dsml: recovered by row: V1 1", f"dsml: model deepseek-test: {whole}"]
     assert "secret" not in caplog.text
     assert "a.txt" not in caplog.text
 

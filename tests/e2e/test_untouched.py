@@ -111,4 +111,4 @@ def test_observing_changes_nothing_in_either_direction(
     assert received.headers.get("content-encoding", "") == coding
     assert received.headers["content-length"] == str(len(data))
     assert received.headers["x-asked-coding"] == "gzip, br"
-    assert "dsml: observed only: recovered 1 call: read_file (V" in caplog.text
+    assert "dsml: observed only: would have recovered 1 call: read_file (V" in caplog.text

@@ -1,0 +1,226 @@
+"""One web page about the decisions of a session: a single file, without scripts, that asks nothing of the network.
+
+Unless `content` is asked for it is redacted: outside of tags every letter is an x and every digit a 0, in tags all but
+the words of the markup, the names of tools that were called, and the names the request declares.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from errno import EISDIR, ENOTDIR
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from mitmproxy.http import HTTPFlow
+
+from addon import kept, render
+from addon.reading import Passage, Span
+from addon.story import Story, tell
+from dsml_core.grammar import TRIGGER, Tag, lex
+from dsml_core.policy import Policy
+
+_TEMPLATE = Path(__file__).with_name("report.html")
+_MARKUP = "DSML invoke parameter tool_calls function_calls calls tool_call function name string true false"
+_NAME = re.compile(r"[\w./:-]{1,64}")
+_BARS = {"\uff5c": "&#xff5c;", "\u2016": "&#x2016;", "|": "&#124;"}  # the file holds no marker that could be executed
+_SHOWN = 4000  # characters of one span
+_ELEMENTS = {"cut": "del", "left": "mark"}
+
+Redact = Callable[[str], str]
+
+
+def check(path: str) -> None:
+    """`OSError` where no file can be written at `path`; an empty one is none."""
+    where = Path(path).expanduser()
+    if path and where.is_dir():
+        raise IsADirectoryError(EISDIR, os.strerror(EISDIR), path)
+    if path and not where.parent.is_dir():
+        raise NotADirectoryError(ENOTDIR, os.strerror(ENOTDIR), str(where.parent))
+
+
+def save(path: str | Path, flows: Sequence[HTTPFlow], policy: Policy, content: bool) -> None:
+    """Write the page, whole or not at all, readable by its owner alone."""
+    where = Path(path).expanduser()
+    check(str(where))
+    number, name = tempfile.mkstemp(dir=where.parent, prefix=f".{where.name}.")
+    try:
+        with open(number, "w", encoding="utf-8") as file:
+            file.write(page(flows, policy, content))
+        os.replace(name, where)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def page(flows: Sequence[HTTPFlow], policy: Policy, content: bool = False) -> str:
+    """The page about `flows`, each with a record; `policy` is for those whose record has none."""
+    body = [_head(flows, content)]
+    body += [_article(number, flow, policy, content) for number, flow in enumerate(flows, 1)]
+    return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(body="\n".join(body))
+
+
+def redacted(text: str, names: Iterable[str] = ()) -> str:
+    """`text` with its length, white space, punctuation and tags, and without what it says."""
+    known = {word for name in [_MARKUP, *names] for word in re.findall(r"\w+", name)}
+    pieces, at = [], 0
+    for trigger in TRIGGER.finditer(text):
+        tag = lex(text, trigger.start(), set(names)) if trigger.start() >= at else None
+        if isinstance(tag, Tag):
+            pieces.append(_masked(text[at : trigger.start()]))
+            at = trigger.start() + tag.length
+            markup = text[trigger.start() : at]
+            pieces.append(re.sub(r"\w+", lambda word: word[0] if word[0] in known else _masked(word[0]), markup))
+    return "".join([*pieces, _masked(text[at:])])
+
+
+def _masked(text: str) -> str:
+    return "".join(map(_mask, text))
+
+
+def _mask(character: str) -> str:
+    kind = unicodedata.category(character)[0]
+    if kind == "N":
+        return "0"
+    if kind in "LM" or (kind in "SC" and not character.isascii() and character not in _BARS):
+        return "x"
+    return character
+
+
+# --- HTML -------------------------------------------------------------------------------------------------------------
+
+
+def _text(text: Any) -> str:
+    made = escape(str(text))
+    for bar, entity in _BARS.items():
+        made = made.replace(bar, entity)
+    return made
+
+
+def _head(flows: Sequence[HTTPFlow], content: bool) -> str:
+    time = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
+    notice = (
+        "This page holds the texts of messages as they were. Share it with care."
+        if content
+        else "Texts are redacted: letters are x, digits 0. Tags and the names of tools and parameters are not."
+    )
+    rows = [_row(_cells(number, kept.record_of(flow) or {})) for number, flow in enumerate(flows, 1)]
+    heads = ("Response", "Time", "Outcome", "Wire", "Model", "Tools", "Rows", "Held")
+    return (
+        f'<p class="quiet">{len(flows)} responses with something to decide, written {time}</p>'
+        f'<p class="notice">{notice}</p>{_table("All responses", heads, rows)}'
+    )
+
+
+def _cells(number: int, record: dict[str, Any]) -> list[str]:
+    decisions = record.get("decisions", ())
+    tools = dict.fromkeys(_name(made["tool"]) for made in decisions if made.get("tool"))
+    rows = dict.fromkeys(made["row"] for made in decisions if made.get("row"))
+    outcome = f"{record.get('outcome')}{' (observed only)' if record.get('mode') == 'observe' else ''}"
+    held = f"{record.get('held_characters')} characters, {record.get('held_seconds')} s"
+    plain = [
+        record.get("time"),
+        outcome,
+        record.get("wire"),
+        record.get("model"),
+        ", ".join(tools),
+        ", ".join(rows),
+        held,
+    ]
+    return [f'<a href="#response-{number}">{number}</a>', *map(_text, plain)]
+
+
+def _name(name: str) -> str:
+    return name if _NAME.fullmatch(name) else _masked(name)
+
+
+def _table(caption: str, heads: Sequence[str], rows: Sequence[str]) -> str:
+    head = "".join(f'<th scope="col">{title}</th>' for title in heads)
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{caption}"><table><caption>{caption}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _row(cells: Iterable[str]) -> str:
+    first, *rest = cells
+    return f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>'
+
+
+def _article(number: int, flow: HTTPFlow, policy: Policy, content: bool) -> str:
+    record = kept.record_of(flow) or {}
+    told = tell(flow, policy)
+    sides = _sides(told, record, content) if told else "<p>The body was not kept.</p>"
+    title = f"{number}. {_text(record.get('outcome'))}: {_text(record.get('wire'))}, {_text(record.get('model'))}"
+    return (
+        f'<article aria-labelledby="response-{number}"><h2 id="response-{number}">{title}</h2>'
+        f"{_table('Decisions', ('Decision', 'Tool', 'Row', 'Reason', 'Characters', 'Text'), list(_decisions(record)))}"
+        f"{sides}</article>"
+    )
+
+
+def _decisions(record: dict[str, Any]) -> Iterator[str]:
+    for made in record.get("decisions", ()):
+        name = _name(made["tool"]) if made.get("tool") else ""
+        start, length = made.get("start"), made.get("characters")
+        place = "" if length is None else f"{length} from {start}"
+        text = "" if length is None else "taken out" if made.get("removed") else "left"
+        yield _row(map(_text, [made["decision"], name, made.get("row") or "", made.get("reason") or "", place, text]))
+
+
+def _sides(told: Story, record: dict[str, Any], content: bool) -> str:
+    names = {made["tool"] for made in record.get("decisions", ()) if made.get("tool") and _NAME.fullmatch(made["tool"])}
+    for tool in (told.context.tools or {}).values():
+        names |= {tool.name, *tool.properties}
+    redact: Redact = str if content else lambda text: redacted(text, names)
+    after = "What the client got" if told.happened else "What the client would have got"
+    half = "<p>What the provider sent was not kept; this is what the client got.</p>" if told.half else ""
+    return (
+        f'{half}<div class="sides"><section><h3>What the provider sent</h3>{_before(told, redact)}</section>'
+        f"<section><h3>{after}</h3>{_after(told, redact)}</section></div>"
+    )
+
+
+def _before(told: Story, redact: Redact) -> str:
+    shown = [
+        f"<pre>{''.join(_span(span, redact) for span in item.spans)}</pre>"
+        if isinstance(item, Passage)
+        else f"<p>native call: {_text(_name(item.name))}</p><pre>{_text(redact(render.pretty(item.arguments)))}</pre>"
+        for item in told.before.items
+    ]
+    return "".join([*shown, f"<p>finish: {_text(', '.join(dict.fromkeys(told.before.finish)) or 'none')}</p>"])
+
+
+def _span(span: Span, redact: Redact) -> str:
+    text = _text(_shortened(redact(span.text)))
+    element = _ELEMENTS.get(span.kind)
+    if element is None:
+        return text
+    word = "taken out" if span.kind == "cut" else "left as text"
+    return f'<span class="why">{_text(f"{word} {span.row}".strip())}</span><{element}>{text}</{element}>'
+
+
+def _after(told: Story, redact: Redact) -> str:
+    shown = []
+    recovered = [call.name for call in told.before.calls]
+    for item in told.after.items:
+        if isinstance(item, Passage):
+            shown.append(f"<pre>{_text(_shortened(redact(item.text)))}</pre>")
+        else:
+            element = "ins" if item.name in recovered else "span"
+            arguments = _text(_shortened(redact(render.pretty(item.arguments))))
+            shown.append(f"<p>tool call: {_text(_name(item.name))}</p><pre><{element}>{arguments}</{element}></pre>")
+    return "".join([*shown, f"<p>finish: {_text(', '.join(dict.fromkeys(told.after.finish)) or 'none')}</p>"])
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _SHOWN:
+        return text
+    half = _SHOWN // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters ...\n{text[-half:]}"

@@ -1,0 +1,1 @@
+"""Golden fixtures: responses that leaked, kept as tests. The format is described in docs/GOLDENS.md."""

@@ -1,0 +1,1 @@
+"""Real clients, tried against a provider that leaks: see scripts/try_client."""

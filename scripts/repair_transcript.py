@@ -1,0 +1,17 @@
+#!/usr/bin/env python3
+"""Usage: scripts/repair_transcript.py PATH... [--write]
+       scripts/repair_transcript.py --undo BACKUP
+
+Sets up .venv if need be, then repairs stored sessions. docs/TRANSCRIPTS.md
+tells of it, --help of its options.
+"""
+
+import os
+import sys
+
+import bootstrap
+
+if __name__ == "__main__":
+    bootstrap.ensure()
+    os.environ["PYTHONPATH"] = str(bootstrap.ROOT)
+    os.execv(str(bootstrap.PYTHON), [str(bootstrap.PYTHON), "-m", "stores", *sys.argv[1:]])

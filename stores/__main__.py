@@ -1,0 +1,5 @@
+import sys
+
+from stores.cli import main
+
+sys.exit(main())
