@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent.parent
-_PACKAGES = ("addon", "dsml_core")
+_PACKAGES = ("addon", "dsml_core", "goldens")
 
 
 def _forget() -> None:

@@ -136,6 +136,7 @@ class Pipe:
             self._give_up(error)
             return b""
         self._time_hold()
+        self.other.pause()
         self.client.add(pushed)
         return pushed
 
@@ -227,13 +228,23 @@ class _Through:
         return b""
 
 
+class Resumption(Protocol):
+    """The repetitions of a request, after the end of a response that lost its call (see `repetition`)."""
+
+    async def step(self) -> None: ...
+
+    def cancel(self) -> None: ...
+
+
 class Exchange:
     """What is known of one flow between its request and the end of its response."""
 
     def __init__(self, wire: str) -> None:
         self.wire = wire
         self.context = Context()
+        self.resumable = False  # the request may be sent again
         self.pipe: Pipe | None = None
+        self.resumption: Resumption | None = None
 
 
 _ATTRIBUTE = "dsml_exchange"  # a plain attribute: flow.metadata is saved with the flow and takes JSON only

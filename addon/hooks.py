@@ -7,17 +7,22 @@ import importlib
 import logging
 from collections.abc import Callable
 from types import ModuleType
-from typing import Optional
+from typing import Any, Optional
 
 from mitmproxy import ctx, exceptions
 from mitmproxy.addonmanager import Loader
 from mitmproxy.http import HTTPFlow, Response
+from mitmproxy.version import VERSION
 
 from addon import exchange, kept, live, log, options, report, story, views
+from addon.capture import Capture
 from addon.coding import decoder_for
 from addon.commands import Commands
 from addon.exchange import Collector, Exchange, Pipe, Rewriter
-from dsml_core.context import Context, read_context
+from addon.repetition import Repetition, ResumablePipe, Resumption, is_ours
+from addon.request_side import RequestSide
+from dsml_core.answers import Answers
+from dsml_core.context import Context
 from dsml_core.formats import wire_of
 from dsml_core.policy import Policy
 from dsml_core.stream import Repairer
@@ -26,6 +31,7 @@ logger = logging.getLogger("dsml")
 
 STREAMED = ("text/event-stream", "application/x-ndjson")
 WHOLE = ("application/json",)
+RESUME_KNOWN = "12.0.1 to 12.3.1"  # versions of mitmproxy whose inside `addon.resume` is known to fit
 
 
 class Untouched(Exception):
@@ -57,9 +63,12 @@ class Dsml:
         self.settings = options.Settings()
         self.tally = log.Tally()
         self.recent = live.Recent()
-        self.addons = [Commands(self)]
+        self.capture = Capture()
+        self.addons = [Commands(self), self.capture]
         self._json_log = live.JsonLog()
+        self._requests = RequestSide(self.policy)
         self._pushing: ModuleType | None = None
+        self._resuming: ModuleType | None = None
         self._running = False
 
     def load(self, loader: Loader) -> None:
@@ -85,7 +94,10 @@ class Dsml:
             if sentence := options.unknown(ctx.options.deferred):
                 raise ValueError(sentence)
             self.settings = options.read({row.name: getattr(ctx.options, row.name) for row in options.OPTIONS})
+            self._requests.configure(self.settings)
             self._open_files()
+            self.capture.use(self.settings)
+            self._prepare_resume()
         except ValueError as error:
             if self._running:
                 raise exceptions.OptionsError(f"dsml: {error}") from None  # type: ignore[no-untyped-call]
@@ -99,10 +111,27 @@ class Dsml:
         except OSError as error:
             raise ValueError(f"cannot write to {error.filename}: {error.strerror}") from None
 
+    def _prepare_resume(self) -> None:
+        """`ValueError` where requests shall be sent again and this mitmproxy does not let us."""
+        if self._resuming and not self.settings.resume:
+            self._resuming.uninstall()
+            self._resuming = None
+        elif self.settings.resume and not self._resuming:
+            try:
+                resuming = importlib.import_module("addon.resume")
+                resuming.install()
+            except (ImportError, AttributeError) as error:
+                raise ValueError(
+                    f"dsml_resume needs a mitmproxy built as {RESUME_KNOWN} are; this one, {VERSION}, is not: {error}"
+                ) from None
+            self._resuming = resuming
+
     def running(self) -> None:
         self._running = True
 
     def done(self) -> None:
+        if self._resuming:
+            self._resuming.uninstall()
         if self._pushing:
             self._pushing.uninstall()
         for line in self.tally.summary():
@@ -110,11 +139,12 @@ class Dsml:
         if self.settings.report:
             report.save(self.settings.report, self.flows(), self.policy(Context()), self.settings.log_content)
         self._json_log.close()
+        self.capture.end()
 
     @guarded
     def requestheaders(self, flow: HTTPFlow) -> None:
         exchange.detach(flow)  # a flow may be replayed
-        if not flow.live or self.settings.mode == "off":
+        if not flow.live or self.settings.mode == "off" or is_ours(flow):
             return
         live.unmark(flow)
         wire = wire_of(flow.request.path) if flow.request.method == "POST" else None
@@ -128,7 +158,7 @@ class Dsml:
     @guarded
     def request(self, flow: HTTPFlow) -> None:
         if current := exchange.of(flow):
-            current.context = read_context(current.wire, flow.request.get_content(strict=False))
+            self._requests.take(flow, current)
 
     @guarded
     def responseheaders(self, flow: HTTPFlow) -> None:
@@ -144,6 +174,9 @@ class Dsml:
                 exchange.detach(flow)
                 self._skip(flow, current, reason)
                 return
+            if isinstance(current.pipe, ResumablePipe):
+                send = functools.partial(self._send_again, flow, current)
+                current.resumption = Resumption(current.pipe, content_type(response), self.settings.resume, send)
             if self.settings.mode == "repair":
                 reframe(flow.request.http_version, response)
             response.stream = current.pipe
@@ -170,6 +203,8 @@ class Dsml:
     @guarded
     def error(self, flow: HTTPFlow) -> None:
         current = exchange.detach(flow)
+        if current and current.resumption:
+            current.resumption.cancel()
         if current and current.pipe:
             current.pipe.abort()
             if flow.response:
@@ -191,17 +226,30 @@ class Dsml:
         decoder = decoder_for("" if stored else response.headers.get("content-encoding", ""))
         if decoder is None:
             raise Untouched(f"content encoding {response.headers['content-encoding']}")
-        repairer: Rewriter = Repairer(
-            current.wire, tools=context.tools, policy=self.policy(current.context), stream=kind in STREAMED
-        )
-        return Pipe(
-            repairer if kind in STREAMED else Collector(repairer),
-            decoder,
-            observe=self.settings.mode == "observe",
-            source=response.stream if callable(response.stream) else None,
-            idle_flush=self.settings.idle_flush,
-            keep=self.settings.keep_limit,
-        )
+        policy, streamed = self.policy(context), kind in STREAMED
+        how: dict[str, Any] = {
+            "observe": self.settings.mode == "observe",
+            "source": response.stream if callable(response.stream) else None,
+            "idle_flush": self.settings.idle_flush,
+            "keep": self.settings.keep_limit,
+        }
+        if self._resuming and current.resumable and streamed and not stored:
+            return ResumablePipe(Answers(current.wire, tools=context.tools, policy=policy), decoder, **how)
+        repairer: Rewriter = Repairer(current.wire, tools=context.tools, policy=policy, stream=streamed)
+        return Pipe(repairer if streamed else Collector(repairer), decoder, **how)
+
+    async def dsml_resume(self, flow: HTTPFlow) -> None:
+        """The hook of `addon.resume`: called until the flow's resumption is over."""
+        current = exchange.of(flow)
+        if current and current.resumption:
+            await current.resumption.step()
+
+    def _send_again(self, flow: HTTPFlow, current: Exchange, shown: str) -> Repetition | None:
+        request = self._requests.repeat(flow, current, shown)
+        if request is None or self._resuming is None:
+            return None
+        again: Repetition = self._resuming.Again(flow, request)
+        return again
 
     def policy(self, context: Context) -> Policy:
         """The policy for a response to a request with this context."""
@@ -237,6 +285,7 @@ class Dsml:
 
     def _report(self, flow: HTTPFlow, current: Exchange, pipe: Pipe, ended: str = "") -> None:
         self.tally.add(pipe.report)
+        self._requests.answered(flow, current, pipe.report)
         kept.keep_body(flow, pipe.client)
         if pipe.fault:
             logger.warning("dsml: fault, the response went on without us", exc_info=pipe.fault)
@@ -251,6 +300,7 @@ class Dsml:
         live.mark(flow, made)
         self.recent.add(flow)
         self._json_log.write(live.lines(made, pipe.report if self.settings.log_content else None))
+        self.capture.take(flow)
 
     def flows(self) -> list[HTTPFlow]:
         """The flows of this session with a decision: all that are shown, or the last ones where none are shown."""

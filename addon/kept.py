@@ -5,7 +5,8 @@ With a flow whose response had something to decide go, in `flow.metadata` and so
 - `dsml`: the record of what was decided (see `addon.live`)
 - `dsml_other`: the bytes on the other side of the repair, where they differ from the body: in `repair` what the
   provider sent (its content encoding taken off), in `observe` what the client would have got
-- `dsml_chunks`: the pieces in which the provider's bytes came: milliseconds since the first, and bytes
+- `dsml_chunks`: the pieces in which the provider's bytes came: milliseconds since the first, and bytes; none where the
+  provider was silent and held text went out
 - `dsml_asked`: the request as the client sent it, where it was changed
 
 All but the record are compressed: a stream of small events shrinks to a few per cent, and `~meta` finds no text of a
@@ -46,6 +47,11 @@ class Tape:
             self.pieces.clear()
         else:
             self.pieces.append((time.monotonic(), piece))
+
+    def pause(self) -> None:
+        """Nothing came for so long that held text went out: that is kept as a piece without bytes."""
+        if self.complete and self.pieces:
+            self.pieces.append((time.monotonic(), b""))
 
     def joined(self) -> bytes | None:
         """All of it, None where it was given up."""

@@ -49,6 +49,7 @@ def record(pipe: Pipe, policy: Policy, flow_id: str, ended: str = "") -> Record 
         "held_characters": report.held,
         "held_seconds": round(pipe.held_seconds, 3),
         "native_calls": report.native,
+        "resumed": report.resumed,
         "aborted": report.aborted,
         "ended": ended or None,
         "changed": report.changed,

@@ -31,6 +31,8 @@ def decision(report: Report, *, observe: bool = False, held_seconds: float = 0.0
         return None
     if report.native and report.removed:
         parts.append(f"beside {_count(report.native, 'native call')}")
+    if report.resumed:
+        parts.append(f"asked again {_count(report.resumed, 'time')}")
     if report.aborted:
         parts.append("broken off")
     held = f"held {report.held} characters, {held_seconds:.1f} s"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
@@ -65,6 +66,27 @@ class Seconds:
         return value
 
 
+class Expression:
+    """A regular expression, sought in the text without regard to case."""
+
+    expects = "a regular expression"
+
+    def parse(self, text: str) -> re.Pattern[str]:
+        try:
+            return re.compile(text, re.IGNORECASE)
+        except re.error as error:
+            raise ValueError(text) from error
+
+
+class Text:
+    """Any text."""
+
+    expects = "a text, or empty"
+
+    def parse(self, text: str) -> str:
+        return text
+
+
 class PathName:
     """The path of a file, or nothing."""
 
@@ -105,7 +127,7 @@ _LARGEST_LIMIT = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options as read. A field here IS the option `dsml_` + its name. Limits are characters unless they say bytes."""
+    """The options as read. A field IS the option `dsml_` + its name. Limits are characters unless they say bytes."""
 
     mode: Literal["repair", "observe", "off"] = _row(
         "repair",
@@ -147,11 +169,43 @@ class Settings:
         Seconds(0, 3600),
         "Seconds of silence after which text that only might become markup goes out; 0 waits for the provider.",
     )
+    models: re.Pattern[str] = _row(  # noqa: RUF009
+        "deepseek",
+        Expression(),
+        "The models whose requests may be changed, where they declare tools: the name holds a match, in any case.",
+    )
+    directive: bool = _row("on", Switch(), "Say in the system text how a tool call is written.")
+    sanitize: bool = _row("on", Switch(), "Cut leaked markup out of what the assistant said in earlier turns.")
+    nudge: bool = _row(
+        "on",
+        Switch(),
+        "After a call that was lost, tell the model so at the end of the next request, and to issue it again.",
+    )
+    nudge_limit: int = _row("3", Whole(1, 1000), "How many requests in a row carry that correction for one message.")
+    resume: int = _row(
+        "0",
+        Whole(0, 10),
+        "How often a request is sent again, while the client waits, when its streamed answer lost the call.",
+    )
+    resume_channel: Literal["system", "user"] = _row(
+        "system",
+        Choice("system", "user"),
+        "Where the correction stands in a request sent again: system text behind a short line of the user, "
+        "or all of it in the user's name.",
+    )
+    hoist_tools: bool = _row(
+        "off", Switch(), "Copy tools that stand in input[].additional_tools (Responses) to the top-level tools."
+    )
     log: str = _row("", PathName(), "A file to which each decision is appended as a line of JSON (docs/DEBUGGING.md).")
     log_content: bool = _row(
         "off", Switch(), "Put the text of messages into the files of dsml_log and dsml_report, without redaction."
     )
     report: str = _row("", PathName(), "A file for a web page about the session's decisions, written at the end.")
+    capture: str = _row(
+        "", PathName(), "A folder into which each response that leaks is written as a golden fixture (docs/GOLDENS.md)."
+    )
+    capture_filter: str = _row("", Text(), "A filter of mitmproxy: only flows that match are captured.")
+    capture_redact: bool = _row("on", Switch(), "Put placeholders for words, numbers and names into what is captured.")
     keep_limit: int = _row(
         "4194304",
         Whole(0, _LARGEST_LIMIT),

@@ -11,7 +11,7 @@ from dsml_core.events import End, Event, Rejected, Removed, Text, ToolCall
 from dsml_core.formats import WIRES
 from dsml_core.formats.wire import Body, Wire, dicts
 from dsml_core.framing import BodyFramer, LineFramer, SseFramer, loads
-from dsml_core.grammar import TRIGGER, Tag, lex
+from dsml_core.grammar import tags
 from dsml_core.markdown import Quote, Quoting
 from dsml_core.parser import Parser
 from dsml_core.policy import Policy
@@ -239,15 +239,14 @@ def _shown(text: str, start: int, left: list[Rejected], quoting: Quoting, tools:
 def _mentions(text: str, tools: Tools | None) -> Iterator[tuple[int, int]]:
     """Where marked tags stand, those that are near each other as one."""
     begin = end = -1
-    for trigger in TRIGGER.finditer(text):
-        tag = lex(text, trigger.start(), tools or ()) if trigger.start() >= end else None
-        if not isinstance(tag, Tag) or not tag.marked:
+    for start, tag in tags(text, tools or ()):
+        if not tag.marked:
             continue
-        if begin >= 0 and trigger.start() - end > _NEAR:
+        if begin >= 0 and start - end > _NEAR:
             yield begin, end
             begin = -1
-        begin = trigger.start() if begin < 0 else begin
-        end = trigger.start() + tag.length
+        begin = start if begin < 0 else begin
+        end = start + tag.length
     if begin >= 0:
         yield begin, end
 

@@ -18,7 +18,7 @@ _GUARDS = {
     "G1": "the echo guard",
     "B1": "the guard on bare XML",
     "R4": "dsml_undeclared",
-    "R5": "the request's tool choice",
+    "R5": "tool_choice",
     "S3": "the hold limit",
     "T17": "the rule for reasoning",
 }

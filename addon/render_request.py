@@ -26,12 +26,12 @@ def read_request(wire: str, data: bytes) -> Body | None:
     return body if isinstance(body, dict) and SHAPES[wire].turns in body else None
 
 
-def request(wire: str, body: Body, policy: Policy) -> str:
-    """The view DSML of a request."""
+def request(wire: str, body: Body, policy: Policy, asked: Body | None = None) -> str:
+    """The view DSML of a request as the provider got it; `asked` is what the client sent, where it was cleaned."""
     context = read_context(wire, body)
     tools = "not known" if context.tools is None else ", ".join(context.tools) or "none"
     head = [f"request, {wire}, {context.model or 'no model'}", f"tools: {tools}"]
-    return "\n".join([*head, *_messages(wire, body, context, policy)]) + "\n"
+    return "\n".join([*head, *_messages(wire, body, context, policy, asked)]) + "\n"
 
 
 def request_diff(wire: str, before: Body, after: Body, columns: int) -> str:
@@ -41,13 +41,15 @@ def request_diff(wire: str, before: Body, after: Body, columns: int) -> str:
     return "\n".join([*head, *side_by_side(("the client sent", "the provider got"), *sides, columns)]) + "\n"
 
 
-def _messages(wire: str, body: Body, context: Context, policy: Policy) -> Iterator[str]:
+def _messages(wire: str, body: Body, context: Context, policy: Policy, asked: Body | None) -> Iterator[str]:
+    originals = (said for _, role, said in _said(wire, asked or body) if role == "assistant")
     for title, role, said in _said(wire, body):
         yield from ("", f"== {title} ==")
-        for text in texts(said):
-            if role == "assistant":
-                yield from _assistant(text, context, policy)
-            else:
+        if role == "assistant":
+            for text in texts(next(originals, said)):
+                yield from _assistant(text, context, policy, "" if asked else "would be ")
+        else:
+            for text in texts(said):
                 yield from _with_additions(text)
         yield from _others(said)
 
@@ -73,10 +75,10 @@ def _said(wire: str, body: Body) -> Iterator[tuple[str, str, dict[str, Any]]]:
             yield f"{number + 1} {role}", role, said
 
 
-def _assistant(text: str, context: Context, policy: Policy) -> Iterator[str]:
+def _assistant(text: str, context: Context, policy: Policy, would: str) -> Iterator[str]:
     spans = read_text(text, context.tools or None, policy)
     if len(spans) > 1 or any(span.kind != "shown" for span in spans):
-        yield from passage(spans)
+        yield from passage(spans, would)
     else:
         yield from _with_additions(text)
 

@@ -23,7 +23,7 @@ from mitmproxy.http import HTTPFlow
 from addon import kept, render
 from addon.reading import Passage, Span
 from addon.story import Story, tell
-from dsml_core.grammar import TRIGGER, Tag, lex
+from dsml_core.grammar import tags
 from dsml_core.policy import Policy
 
 _TEMPLATE = Path(__file__).with_name("report.html")
@@ -70,13 +70,10 @@ def redacted(text: str, names: Iterable[str] = ()) -> str:
     """`text` with its length, white space, punctuation and tags, and without what it says."""
     known = {word for name in [_MARKUP, *names] for word in re.findall(r"\w+", name)}
     pieces, at = [], 0
-    for trigger in TRIGGER.finditer(text):
-        tag = lex(text, trigger.start(), set(names)) if trigger.start() >= at else None
-        if isinstance(tag, Tag):
-            pieces.append(_masked(text[at : trigger.start()]))
-            at = trigger.start() + tag.length
-            markup = text[trigger.start() : at]
-            pieces.append(re.sub(r"\w+", lambda word: word[0] if word[0] in known else _masked(word[0]), markup))
+    for start, tag in tags(text, set(names)):
+        pieces.append(_masked(text[at:start]))
+        at = start + tag.length
+        pieces.append(re.sub(r"\w+", lambda word: word[0] if word[0] in known else _masked(word[0]), text[start:at]))
     return "".join([*pieces, _masked(text[at:])])
 
 

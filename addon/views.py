@@ -55,8 +55,11 @@ class MessageView(_View):
     name = "DSML"
 
     def request(self, wire: str, data: bytes, flow: HTTPFlow) -> str:
-        body = render_request.read_request(wire, data)
-        return render_request.request(wire, body, self._policy()) if body else _STRANGE
+        body, asked = (
+            render_request.read_request(wire, data),
+            render_request.read_request(wire, kept.asked(flow) or b""),
+        )
+        return render_request.request(wire, body, self._policy(), asked) if body else _STRANGE
 
     def response(self, told: story.Story) -> str:
         return render.message(told)

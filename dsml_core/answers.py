@@ -54,6 +54,7 @@ class Answers:
         self._kept: list[_Kept] = []
         self._told = 0  # of those, how many were followed by something of a further answer
         self._first = True
+        self._envelope: Body | None = None  # a gateway's, around what it says
         self._blind = False  # after a fault of ours: what the client has seen is not known
 
     @property
@@ -73,6 +74,10 @@ class Answers:
         """As `Repairer.flush_idle`."""
         return self._pass(self._repairer.flush_idle())
 
+    def noop(self) -> bytes:
+        """A frame that says nothing, for a client that waits for the next answer."""
+        return b"" if self._blind else b"".join(self._written([self._join.noop()]))
+
     def close(self, clean: bool = True) -> bytes:
         """The present answer is over, or broke off; returns the last bytes that may leave before the next."""
         rest = self._repairer.close(clean)
@@ -87,6 +92,8 @@ class Answers:
         elif broken:
             self.report.aborted = False
             self._keep(rest, finished=False)
+            if not self._kept[-1].text:
+                self._kept.pop()
         elif self._kept and not self.wants_resume:
             self._settle()
         return out
@@ -124,7 +131,7 @@ class Answers:
     def _keep(self, data: bytes, **facts: Any) -> None:
         text = []
         for frame in self._frames(data):
-            body, _ = self._read(frame)
+            body = self._read(frame)
             if body is not None:
                 self._join.count(body)
                 text.append(self._join.text(body))
@@ -154,48 +161,46 @@ class Answers:
 
     def _watch(self, frames: Iterable[Frame]) -> None:
         for frame in frames:
-            body, _ = self._read(frame)
+            body = self._read(frame)
             if body is not None:
                 self._join.count(body)
                 self._join.seen(body)
 
     def _joined(self, frame: Frame) -> Iterator[bytes]:
         """A frame of a further answer; what was open is closed ahead of the first that shows something."""
-        body, envelope = self._read(frame)
+        body = self._read(frame)
         if body is None:
             yield frame.raw
             return
         self._join.count(body)
-        bodies = self._join.joined(self._join.priced(body))
-        if bodies and not self._join.silent(body):
-            yield from self._turn(envelope)
-        yield from self._written(bodies, envelope)
+        if not self._join.silent(body):
+            yield from self._turn()
+        yield from self._written(self._join.joined(self._join.priced(body)))
 
-    def _turn(self, envelope: Body | None) -> Iterator[bytes]:
+    def _turn(self) -> Iterator[bytes]:
         if self._told == len(self._kept):
             return
         for kept in self._kept[self._told :]:
             if kept.prose:
-                yield from self._written(self._join.say(kept.prose), envelope)
+                yield from self._written(self._join.say(kept.prose))
             kept.text = kept.text.removeprefix(kept.prose)
         self._told = len(self._kept)
-        yield from self._written(self._join.closing(), envelope)
+        yield from self._written(self._join.closing())
 
     def _verbatim(self) -> Iterator[bytes]:
         """The text of all answers that were kept back, and the finish of the last that had one."""
         ending = [kept for kept in self._kept if kept.finished][-1]
-        frames = [(frame, *self._read(frame)) for frame in self._frames(ending.data)]
-        envelope = next((envelope for _, _, envelope in frames if envelope is not None), None)
         for kept in self._kept:
             if kept.text:
-                yield from self._written(self._join.say(kept.text), envelope)
+                yield from self._written(self._join.say(kept.text))
         self._told = len(self._kept)
-        yield from self._written(self._join.closing(), envelope)
-        for frame, body, _ in frames:
+        yield from self._written(self._join.closing())
+        for frame in self._frames(ending.data):
+            body = self._read(frame)
             if body is None:
                 yield frame.raw
             else:
-                yield from self._written(self._join.ending(self._join.priced(body)), envelope)
+                yield from self._written(self._join.ending(self._join.priced(body)))
 
     # -- bytes
 
@@ -203,17 +208,18 @@ class Answers:
         framer = self._new_framer()
         return framer.feed(data) + framer.close()
 
-    def _read(self, frame: Frame) -> tuple[Body | None, Body | None]:
-        """What a frame says, None where that is nothing of the wire's; and the envelope around it."""
+    def _read(self, frame: Frame) -> Body | None:
+        """What a frame says, without its envelope; None where that is nothing of the wire's."""
         value = loads(frame.data) if frame.data else None
         if not isinstance(value, dict):
-            return None, None
+            return None
         envelope, body = unwrap(value, self._wire(None))
-        return (body, envelope) if isinstance(body.get("type"), str) or not self._wire.EVENTS else (None, None)
+        self._envelope = envelope or self._envelope
+        return body if isinstance(body.get("type"), str) or not self._wire.EVENTS else None
 
-    def _written(self, bodies: Iterable[Body], envelope: Body | None) -> Iterator[bytes]:
+    def _written(self, bodies: Iterable[Body]) -> Iterator[bytes]:
         for plain in bodies:
             body = self._join.numbered(plain)
             self._join.seen(body)
-            value = body if envelope is None else {**envelope, "data": body}
+            value = body if self._envelope is None else {**self._envelope, "data": body}
             yield line(value) if self._wire.LINES else sse(value, body["type"] if self._wire.EVENTS else None)

@@ -26,7 +26,7 @@ def open_block(hold: Hold, tag: Tag, offset: int) -> None:
 def reopen_block(hold: Hold, tag: Tag, offset: int) -> None:
     """A block opener in a block: noise, or the first one was only mentioned (T2)."""
     assert hold.block is not None
-    if hold.block.prose is not None or hold.block.json:
+    if hold.block.prose is not None or hold.block.json is not None:
         hold.out.text(offset)
     elif not hold.block.decided and tag.kind is Kind.BARE_OPEN:
         return
@@ -38,9 +38,11 @@ def close_block(hold: Hold, tag: Tag, offset: int) -> None:
     block, end = hold.block, offset + tag.length
     assert block is not None
     hold.cursor = end
+    if block.json is not None and block.marked and tag.kind is Kind.BARE_CLOSE and not tag.marked:
+        return  # T7: a drift to another dialect closes nothing
     block.marked = block.marked or tag.marked
     named_unknown = bool(block.name) and not block.sure and block.row == "W1"
-    if block.json:
+    if block.json is not None:
         _json_calls(hold, block, offset, end)
     elif block.decided:
         hold.enter_tail(Tail.RESIDUE if block.recovered >= 0 else Tail.QUOTED, end)

@@ -51,6 +51,7 @@ _ROW_ORDER: Final = [
     "V6",
     "V1",
 ]
+_MARKER: Final = re.compile("[|\uff5c\u2016\\\\]\\s*(?i:dsml)")  # V11: left of a tag that was not read as one
 # What the echo guard does not compare (G1): white space, marker noise, quotes.
 _FOLD: Final = re.compile('\\\\(?:u(?:ff5c|FF5C)|[nrt"])|[\\s|\uff5c\u2016\\\\"\'\u201c\u201d\u2018\u2019]+')
 
@@ -170,7 +171,7 @@ class Judge:
     def _arguments(self, draft: Draft, end: int, cut: Cut) -> tuple[dict[str, Any] | None, str]:
         tool = self.tool(draft.name)
         literals = self.policy.values == "literals"
-        params = self._kept(draft, tool)
+        params = self._kept(draft, tool, cut)
         if params:
             return self._from_params(params, tool, literals, cut), ""
         if draft.params:
@@ -185,8 +186,8 @@ class Judge:
             draft.rows.add("V25")
         return found, "the body is neither parameters nor a JSON object"
 
-    def _kept(self, draft: Draft, tool: Tool | None) -> list[Param]:
-        """V11: a parameter without its own closer counts only if the tool requires it."""
+    def _kept(self, draft: Draft, tool: Tool | None, cut: Cut) -> list[Param]:
+        """V11: a parameter without its own closer counts only if the tool requires it and its text is clean."""
         kept = []
         for param in draft.params:
             if not param.name.strip():
@@ -195,6 +196,9 @@ class Judge:
                 draft.rows.add("V11")
                 if tool is None or param.name.strip() not in tool.required:
                     continue
+                raw = cut(param.start, param.end)
+                if not raw.strip() or _MARKER.search(raw):
+                    continue
             kept.append(param)
         return kept
 
@@ -202,7 +206,7 @@ class Judge:
         def triple(param: Param) -> tuple[str, str, bool | None]:
             raw = param.value if param.value is not None else cut(param.start, param.end)
             if not param.closed:  # T15: the newline before the next tag is no part of the value
-                raw = re.sub(r"\r?\n\Z", "", raw)
+                raw = re.sub(r"\r?\n[ \t]*\Z", "", raw)
             return param.name, raw, param.string
 
         arguments = values.build_arguments([triple(p) for p in params if p.group is None], tool, literals=literals)

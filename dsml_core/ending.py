@@ -19,15 +19,17 @@ _MARKED: Final = re.compile("[<\uff1c]{0,4}\\s*[/\uff0f\\\\]?\\s*(?:[\uff5c\u201
 
 def finish(hold: Hold, end: End) -> None:
     """All text is read: decide what is still open."""
-    draft = hold.draft
+    draft, cursor = hold.draft, hold.cursor
     if draft is not None and end is End.STOP and _is_whole(hold, draft):
-        invokes.end_draft(hold, hold.tape.end, hold.tape.end)
+        written = draft.written(hold.tape.end)
+        invokes.end_draft(hold, written, written)
+        hold.cursor = max(cursor, hold.out.done)
     if hold.state is State.TAIL:
         removes = hold.tail_closers and end is not End.PART
         if hold.tail_end is not None and (removes or hold.tail is Tail.RESIDUE) and hold.tail is not Tail.QUOTED:
             hold.strip(hold.tail_end, "T8", "closers at the end")
         _finish_partial(hold, end)
-    elif hold.state is State.PROSE:
+    elif hold.state is State.PROSE or (hold.state is State.BLOCK and hold.block is not None and hold.block.decided):
         _finish_partial(hold, end)
     else:
         _finish_open(hold, end)
@@ -68,5 +70,8 @@ def _finish_open(hold: Hold, end: End) -> None:
         return
     if block is not None and block.prose is not None and not block.decided and hold.draft is None:
         hold.strip(block.body, "V16", "a block opener")
+    elif hold.draft is not None and hold.value is None:
+        hold.strip(hold.draft.written(hold.tape.end), "V16", "not closed", name)
+        _finish_partial(hold, end)
     else:
         hold.strip(hold.tape.end, "V16", "not closed", name)

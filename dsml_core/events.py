@@ -10,13 +10,23 @@ from enum import Enum
 from typing import Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, slots=True)
 class Text:
-    """Visible text, `text == fed[start:end]`."""
+    """Visible text, `text == fed[start:end]`.
+
+    Never changed once made. Each delta makes one: a constructor, or to be frozen, would cost more than all else there.
+    """
 
     start: int
     end: int
     text: str
+
+    @classmethod
+    def of(cls, start: int, end: int, text: str) -> Text:
+        """The event with these fields."""
+        event = cls()
+        event.start, event.end, event.text = start, end, text
+        return event
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dsml_core import tails
 from dsml_core.grammar import Tag
 from dsml_core.hold import Hold, State
+from dsml_core.jsontext import JsonStrings
 
 
 def junk(hold: Hold, offset: int, char: str) -> bool:
@@ -24,6 +25,8 @@ def junk(hold: Hold, offset: int, char: str) -> bool:
         return False
     draft.junk = True
     draft.holding = draft.holding or char == "{"
+    if char in "{`~":
+        draft.json = JsonStrings(protects=not hold.second)
     if not draft.marked and not draft.params and char != "{":
         hold.abandon(offset)
         return True
@@ -39,8 +42,8 @@ def _junk_in_block(hold: Hold, offset: int, char: str) -> bool:
         return True
     if block.json or block.prose is not None:
         return False
-    if char in "{[`" and (block.sure or not block.marked):
-        block.json = True
+    if char in "{[`~" and (block.sure or not block.marked):
+        block.json = JsonStrings(protects=not hold.second)
         return False
     if not block.sure:
         hold.abandon(offset)

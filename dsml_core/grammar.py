@@ -9,7 +9,7 @@ consumed or in a positive lookahead: an optional tail at the end of the buffer w
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -65,9 +65,6 @@ class Miss(Enum):
     NOT_YET = "not yet"
 
 
-# Where a tag can start (N1): an angle bracket, or a bar at a line start when the bracket was dropped (N2).
-TRIGGER: Final = re.compile("[<\uff1c]|(?:^|(?<=[\n \t]))[|\uff5c\u2016\\\\\u951d/\uff0f]")
-
 _BAR = r"(?:[|\uff5c\u2016\\]|\u951d\u6ed0\u7d94)"  # N3: the third is the doubled bar's UTF-8 read as GBK
 _LT, _GT, _SLASH, _EQ = r"[<\uff1c]", r"[>\uff1e]", r"[/\uff0f]", r"[=\uff1d]"
 # N1: white space, bars, and any sign beyond ASCII; never a letter, a bracket, a quote or `=`.
@@ -81,8 +78,9 @@ _INNER_LT = r"[<\uff1c](?=[A-CE-Za-ce-z0-9_=&(\[{$\"'\-])"
 
 
 def _quoted(opening: str, closing: str) -> str:
-    # T3: a quote that never closes ends at the next marked tag
-    return rf"{opening}(?:[^{closing}<\uff1c]|{_INNER_LT})*+(?:[{closing}]|(?={_HEAD}))"
+    # T3: a quote that does not close before the next marked tag ends there, or where its own tag ends
+    inner = rf"[^{closing}<\uff1c]|{_INNER_LT}"
+    return rf"{opening}(?:(?:{inner})*+[{closing}]|(?:(?!{_GT})(?:{inner}))*+(?=(?:{inner})*+{_HEAD}))"
 
 
 _VALUE = "|".join(
@@ -120,16 +118,28 @@ _DROPPED: Final = regex.compile(  # N2
 )
 _BARS: Final = re.compile("[|\uff5c\u2016\\\\\u951d]")
 
-# What most angle brackets fail at once: a cheap superset of the tags, for speed only.
-_MAYBE: Final = re.compile(
-    "[<\uff1c]{1,4}+(?:[\\s|\\\\/]|[^\\x00-\\x7f])*+"
-    "(?:$|(?i:d(?:$|s(?:$|m)))|i(?:$|n)|p(?:$|a)|t(?:$|[oh])|f(?:$|u)|c(?:$|a)|e(?:$|n))"
+# Where a tag can start: an angle bracket (N1), or a bar or slash at a line start when the bracket was dropped (N2),
+# with nothing behind it that rules a tag out. A superset of the tags; it begins with one class, which `re` finds fast.
+_SIGN = r"[|\uff5c\u2016\\\u951d]"
+_LOOSE = r"[\s|\\\x80-\uff1b\uff1d-\U0010ffff]*+"
+_MARKED_BEGUN = r"(?i:d(?:\Z|s(?:\Z|m)))"
+_PLAIN_BEGUN = r"i(?:\Z|n)|p(?:\Z|a)|t(?:\Z|[oh])|f(?:\Z|u)|c(?:\Z|a)|e(?:\Z|n)"
+_AFTER_LT = rf"(?<={_LT}){_LT}{{0,3}}+{_LOOSE}/?+{_LOOSE}(?:\Z|{_MARKED_BEGUN}|{_PLAIN_BEGUN})"
+_AFTER_SIGN = (
+    rf"(?<!{_LT})(?<![^\n \t].)(?:(?<={_SLASH})[ \t]*+(?:\Z|{_SIGN})|(?<={_SIGN}))"
+    rf"[|\uff5c\u2016\\\u951d\u6ed0\u7d94]{{0,11}}+[ \t]*+(?:\Z|{_MARKED_BEGUN})"
 )
+CANDIDATE: Final = re.compile(rf"[<\uff1c|\uff5c\u2016\\\u951d/\uff0f](?:{_AFTER_LT}|{_AFTER_SIGN})")
 
-_MAYBE_DROPPED: Final = re.compile(
-    "[/\uff0f]?[ \t]*+(?:$|[|\uff5c\u2016\\\\\u951d][|\uff5c\u2016\\\\\u6ed0\u7d94 \t]*+(?:$|(?i:d(?:$|s(?:$|m)))))"
-)
-
+_QUOTES: Final = {
+    '"': '"',
+    "'": "'",
+    "\u201c": '\u201c\u201d"',
+    "\u201d": '\u201c\u201d"',
+    "\u2018": "\u2018\u2019'",
+    "\u2019": "\u2018\u2019'",
+}
+_QUOTE_SIGNS: Final = "".join(_QUOTES)
 BLOCK_NAMES: Final = frozenset({"toolcalls", "functioncalls", "calls", "toolcall"})  # V1, V5, V7, V8
 _FLAT: Final = re.compile("[-_ \t]")
 # The profile `strict`: the three official grammars, bars of any width.
@@ -151,14 +161,12 @@ def _kind(name: str, closer: bool) -> Kind:
 
 
 def lex(text: str, at: int, tools: Container[str] = (), limit: int = 1024) -> Tag | Miss:
-    """The tag that starts at `text[at]`, or whether one may still come of it.
+    """The tag that starts at `text[at]`, a place that `CANDIDATE` found, or whether one may still come of it.
 
     `tools` are the declared names. A tag that `limit` characters do not settle is none.
     The answer for a given start never changes once it is not `NOT_YET`, whatever text follows.
     """
     dropped = text[at] not in "<\uff1c"
-    if (_MAYBE_DROPPED if dropped else _MAYBE).match(text, at) is None:
-        return Miss.NO
     stop = min(len(text), at + limit)
     match = (_DROPPED if dropped else _TAG).match(text, at, stop, partial=True)
     if match is None or (match.partial and len(text) > stop):
@@ -170,12 +178,27 @@ def lex(text: str, at: int, tools: Container[str] = (), limit: int = 1024) -> Ta
     return _plain_tag(match)
 
 
+def tags(text: str, tools: Container[str] = ()) -> Iterator[tuple[int, Tag]]:
+    """All tags of a whole text with their offsets, wherever they stand: also quoted ones."""
+    at = 0
+    while (candidate := CANDIDATE.search(text, at)) is not None:
+        at = candidate.start()
+        tag = lex(text, at, tools)
+        if isinstance(tag, Tag):
+            yield at, tag
+            at += tag.length
+        else:
+            at += 1
+
+
 def _plain_tag(match: regex.Match[str]) -> Tag | Miss:
     length = match.end() - match.start()
     if match["end"] is not None:
         return Tag(Kind.END_TOKEN, length, marked=False, name=match["think"] or "")
     if match["pclose"] is not None:
-        return Tag(_kind(match["pclose"], True), length, marked=False, name=match["pclose"])
+        drift = match["pclose"] in ("calls", "tool_call")  # T7
+        kind = Kind.BARE_CLOSE if drift else _kind(match["pclose"], True)
+        return Tag(kind, length, marked=False, name=match["pclose"])
     if match["popen"] is not None:
         return Tag(_kind(match["popen"], False), length, marked=False, name=match["popen"])
     if match["function"] is not None:
@@ -195,6 +218,8 @@ def _marked_tag(match: regex.Match[str], tools: Container[str], dropped: bool) -
         return Miss.NO  # T2: nameless only with bars
     kind = _kind(name, closer)
     attrs = {} if closer else _attributes(match)
+    if kind is Kind.PARAM_OPEN and match[0][-1] not in ">\uff1e" and _is_open(match.captures("value")):
+        attrs.pop("name", None)  # where its value begins nobody can tell
     tool = ""
     if kind in (Kind.BARE_OPEN, Kind.BARE_CLOSE) and own in tools:
         kind, tool = (Kind.INVOKE_CLOSE if closer else Kind.INVOKE_OPEN), own
@@ -220,13 +245,18 @@ def _attributes(match: regex.Match[str]) -> dict[str, str]:
 
 
 def _unquote(value: str) -> str:
-    pairs = {'"': '"', "'": "'", "\u201c": '\u201c\u201d"', "\u201d": '\u201c\u201d"', "\u2018": "\u2018\u2019'"}
-    closing = pairs.get(value[0])
-    if closing is None:
+    if value[0] not in _QUOTES:
         return value
-    if len(value) > 1 and value[-1] in closing:
-        return value[1:-1]
-    return re.split("[>\uff1e\n]", value[1:], maxsplit=1)[0]  # never closed (T3)
+    if _is_open([value]):
+        return re.split("[>\uff1e\n]", value[1:], maxsplit=1)[0].rstrip(_QUOTE_SIGNS)
+    return value[1:-1]
+
+
+def _is_open(values: list[str]) -> bool:
+    """True where the last of an opener's attribute values is quoted and the quote was never closed (T3)."""
+    last = values[-1] if values else ""
+    closing = _QUOTES.get(last[:1])
+    return closing is not None and (len(last) == 1 or last[-1] not in closing)
 
 
 _NOISE_ROWS: Final = (
@@ -243,3 +273,8 @@ _NOISE_ROWS: Final = (
 def noise_row(tag: str) -> str:
     """The row of the marker in the text of an opener: a canonical one is V1, an unmarked one too."""
     return next((row for row, pattern in _NOISE_ROWS if pattern.match(tag)), "V1")
+
+
+# Text that ends in one of these may still become a tag: what `lex` says of the most frequent ones.
+_FIRST = [sign + letter for sign in ("<", "</") for letter in ("", "t", "f", "c", "i", "p")]
+BEGUN: Final = frozenset(text for text in _FIRST if lex(text, 0) is Miss.NOT_YET)

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Final
 
 from dsml_core.draft import Draft, Judge, Verdict
+from dsml_core.jsontext import JsonStrings
 from dsml_core.output import Output
 from dsml_core.tape import Tape
 from dsml_core.value import OpenValue
@@ -52,7 +53,7 @@ class Block:
     row: str
     sure: bool
     prose: int | None = None
-    json: bool = False
+    json: JsonStrings | None = None  # it may hold calls as JSON
     decided: int = 0
     recovered: int = 0
 
@@ -88,6 +89,14 @@ class Hold:
         self.left_block = False  # prose stands in a block that gave calls: its closer is residue
         self.standing = False
         self.spilled = False  # the hold was too long: it goes out until its invoke has closed
+        self.second = False  # the text has ended once: no fence, CDATA or JSON string protects any more (T16)
+
+    @property
+    def json(self) -> JsonStrings | None:
+        """The JSON that is being read, if any."""
+        if self.state is State.INVOKE and self.draft is not None:
+            return self.draft.json
+        return self.block.json if self.state is State.BLOCK and self.block is not None else None
 
     def to_prose(self, offset: int) -> None:
         """Markup is over at `offset`."""

@@ -67,6 +67,10 @@ class Join:
         """Frames that say `text`."""
         raise NotImplementedError
 
+    def noop(self) -> Body:
+        """A frame that says nothing and shows that the stream lives."""
+        return self.say("")[0]
+
     def ending(self, body: Body) -> list[Body]:
         """Of a frame of a further answer, what ends the response."""
         raise NotImplementedError
@@ -150,7 +154,7 @@ class AnthropicJoin(Join):
         return _text(body.get("delta"), "text") or _text(body.get("content_block"), "text")
 
     def silent(self, body: Body) -> bool:
-        return bool(body["type"] == "ping")
+        return body["type"] in ("ping", "message_start")
 
     def closing(self) -> list[Body]:
         return [] if self._open is None else [{"type": "content_block_stop", "index": self._open}]
@@ -175,6 +179,9 @@ class AnthropicJoin(Join):
             {"type": "content_block_delta", **at, "delta": delta},
             {"type": "content_block_stop", **at},
         ]
+
+    def noop(self) -> Body:
+        return {"type": "ping"}
 
     def ending(self, body: Body) -> list[Body]:
         return [body] if body["type"] in ("message_delta", "message_stop", "error") else []
@@ -215,6 +222,7 @@ class OllamaJoin(Join):
 class ResponsesJoin(Join):
     """`_parts` are the open text parts by (output index, content index): the part, and its text in pieces."""
 
+    _BEGINNING = ("response.created", "response.queued")
     _FINAL = ("response.completed", "response.incomplete", "response.failed", "error")
 
     def __init__(self) -> None:
@@ -269,7 +277,7 @@ class ResponsesJoin(Join):
         return _text(body, "delta") if body["type"] == "response.output_text.delta" else ""
 
     def silent(self, body: Body) -> bool:
-        return bool(body["type"] == "response.in_progress")
+        return body["type"] in ("response.in_progress", *self._BEGINNING)
 
     def closing(self) -> list[Body]:
         events = []
@@ -289,7 +297,7 @@ class ResponsesJoin(Join):
 
     def joined(self, body: Body) -> list[Body]:
         kind = body["type"]
-        if kind in ("response.created", "response.queued"):
+        if kind in self._BEGINNING:
             return []
         if kind == "response.in_progress":
             return [body | {"response": self._response}]
@@ -317,6 +325,9 @@ class ResponsesJoin(Join):
             {"type": "response.content_part.done", **at, "part": part},
             {"type": "response.output_item.done", "output_index": index, "item": item},
         ]
+
+    def noop(self) -> Body:
+        return {"type": "response.in_progress", "response": self._response}
 
     def ending(self, body: Body) -> list[Body]:
         return self.joined(body) if body["type"] in self._FINAL else []

@@ -17,15 +17,15 @@ def begins_as_json(text: str) -> bool:
 class JsonStrings:
     """Follows the strings of a JSON text that arrives in pieces."""
 
-    def __init__(self) -> None:
+    def __init__(self, protects: bool = True) -> None:
         self.inside = False
         self.skipped: int | None = None  # the first closer that stood in a string
         self._escaped = False
-        self._over = False
+        self._protects = protects
 
     def advance(self, text: str) -> None:
         """Read on."""
-        if self._over or not text:
+        if not self._protects or not text:
             return
         start, self._escaped = int(self._escaped), False
         for match in _MARK.finditer(text, start):
@@ -36,4 +36,4 @@ class JsonStrings:
 
     def give_up(self) -> None:
         """A string was never closed: from here on nothing is protected."""
-        self.inside, self._over = False, True
+        self.inside = self._protects = False

@@ -10,14 +10,19 @@ from bisect import bisect_right
 from enum import Enum
 from typing import Final
 
-# What may stand before a line's own text: indentation, quote marks, list markers.
-_PREFIX: Final = re.compile(r"(?:[ \t]*(?:>|[-*+](?=[ \t])|\d{1,9}[.)](?=[ \t])))*[ \t]*")
+# What may stand before a line's own text: indentation, quote marks, list markers, and where a value begins, CDATA.
+_PREFIX: Final = re.compile(r"(?:[ \t]*<!\[CDATA\[)?(?:[ \t]*(?:>|[-*+](?=[ \t])|\d{1,9}[.)](?=[ \t])))*[ \t]*")
 _FENCE: Final = re.compile(r"(`{3,}|~{3,})([^\n]*)")
 _INLINE: Final = re.compile(r"`+|</?think>")
 # A line that starts a block of its own, and so ends the paragraph before it.
 _BLOCK: Final = re.compile(r"[ \t]*(?:\#{1,6}[ \t]|[-*+][ \t]|\d{1,9}[.)][ \t]|>|`{3}|~{3})")
 _BLOCK_START: Final = re.compile(r"[ \t]*(?:\#{0,6}|[-*+]|\d{1,9}[.)]?|`{1,2}|~{1,2})")
+_FENCE_SIGN: Final = re.compile("```|~~~")
+# Text without fences and `<think>`, its inline code closed in the line.
+_UNCHANGED: Final = re.compile("(?:[^`~<]++|`[^`\n]++`(?!`)|~(?!~~)|<(?!/?think>))*+")
 _LINE_LIMIT: Final = 512  # characters; a longer line opens and closes no fence
+_RUN_LIMIT: Final = 512  # a run of so many backticks is no code
+_LONG_RUN: Final = "`" * _RUN_LIMIT
 
 
 class Quote(Enum):
@@ -49,13 +54,26 @@ class Fences:
         return self._fence is not None and self._closes(self._line.rstrip().removesuffix(suffix))
 
     def advance(self, text: str) -> None:
-        """Read on. A piece may end anywhere but inside a run of backticks or tildes."""
-        *lines, last = text.split("\n")
-        for line in lines:
-            self._read(line)
+        """Read on. A piece may end anywhere but inside a run of backticks or tildes, or a `<think>`."""
+        start = 0 if self._line else self._skip(text, 0)
+        while (stop := text.find("\n", start)) >= 0:
+            self._read(text[start:stop])
             self._close_line(self._line)
             self._line = ""
-        self._read(last)
+            start = self._skip(text, stop + 1)
+        self._read(text[start:])
+
+    def _skip(self, text: str, start: int) -> int:
+        """Skip whole lines in which nothing can change, from one that starts at `start`."""
+        if self._fence_quoted:
+            return start
+        change = self._change(text, start) if self._fence is None else text.find(self._fence, start)
+        return text.rfind("\n", start, change if change >= 0 else len(text)) + 1 or start
+
+    def _change(self, text: str, start: int) -> int:
+        """The next place that may change anything while nothing is open, or -1."""
+        match = _FENCE_SIGN.search(text, start)
+        return match.start() if match else -1
 
     def _read(self, part: str) -> None:
         if len(self._line) <= _LINE_LIMIT:
@@ -64,16 +82,17 @@ class Fences:
     def _close_line(self, line: str) -> None:
         if self._fence is not None and not self._quote_is_over(line):
             if self._closes(line):
-                self._fence = None
+                self._fence, self._fence_quoted = None, False
             return
-        self._fence = None
+        self._fence, self._fence_quoted = None, False
         opener = self._opens(line)
         if opener is not None:
-            at = _prefix(line)
-            self._fence, self._fence_indent, self._fence_quoted = opener, at, ">" in line[:at]
+            self._fence, self._fence_indent, self._fence_quoted = opener, _prefix(line), _is_quoted(line)
             self.opened += 1
 
     def _opens(self, line: str) -> str | None:
+        if "```" not in line and "~~~" not in line:
+            return None
         match = _FENCE.match(line, _prefix(line))
         if match is None or len(line) > _LINE_LIMIT or (match[1][0] == "`" and "`" in match[2]):
             return None
@@ -81,7 +100,7 @@ class Fences:
 
     def _quote_is_over(self, line: str) -> bool:
         """The fence of a block quote ends with the quote."""
-        return self._fence_quoted and ">" not in line[: _prefix(line)]
+        return self._fence_quoted and not _is_quoted(line)
 
     def _closes(self, line: str) -> bool:
         assert self._fence is not None
@@ -97,6 +116,10 @@ def _prefix(line: str) -> int:
     return match.end() if match else 0
 
 
+def _is_quoted(line: str) -> bool:
+    return ">" in line and ">" in line[: _prefix(line)]
+
+
 class Quoting(Fences):
     """All that quotes in the visible text of one message. Offsets are those of the message."""
 
@@ -107,6 +130,7 @@ class Quoting(Fences):
         self._at = 0
         self._quoted_line = False
         self._after_markup = False
+        self._long_run = False
         self._known: dict[int, list[int]] = {}
         self._known_before = 0
 
@@ -118,7 +142,7 @@ class Quoting(Fences):
     @property
     def place(self) -> Quote:
         """What quotes the place after the text read."""
-        if self.inside or ">" in self._line[: _prefix(self._line)]:
+        if self.inside or _is_quoted(self._line):
             return Quote.QUOTED
         if self.run:
             return Quote.CODE
@@ -144,25 +168,45 @@ class Quoting(Fences):
             self._known.setdefault(len(match[0]), []).append(at + match.start())
         self._known_before = at + len(text)
 
+    def _skip(self, text: str, start: int) -> int:
+        if self.run:
+            return start
+        end = super()._skip(text, start)
+        self._at += end - start
+        self._after_markup = self._after_markup and end == start
+        return end
+
+    def _change(self, text: str, start: int) -> int:
+        if self._at < self._known_before:
+            return start
+        match = _UNCHANGED.match(text, start)
+        return match.end() if match else start
+
     def _read(self, part: str) -> None:
         if part and not self._line:
             self._start_line(part)
         super()._read(part)
         if not self.inside:
-            for match in _INLINE.finditer(part):
+            for match in _INLINE.finditer(part, self._rest_of_run(part)):
                 self._inline(match[0], self._at + match.start())
         self._at += len(part)
 
+    def _rest_of_run(self, part: str) -> int:
+        """Of a run of backticks too long to be code: the end, where `part` goes on with it."""
+        rest = len(part) - len(part.lstrip("`")) if self._long_run else 0
+        self._long_run = rest == len(part) if self._long_run else part.endswith(_LONG_RUN)
+        return rest
+
     def _start_line(self, part: str) -> None:
-        quoted = ">" in part[: _prefix(part)]
-        if _BLOCK.match(part) and not (quoted and self._quoted_line):
+        quoted = _is_quoted(part)
+        if self.run and _BLOCK.match(part) and not (quoted and self._quoted_line):
             self.run = 0
         self._quoted_line = quoted
 
     def _close_line(self, line: str) -> None:
         super()._close_line(line)
         self._at += 1
-        self._after_markup = False
+        self._after_markup = self._long_run = False
         if not line.strip():
             self.run = 0
             self._quoted_line = False
@@ -171,6 +215,8 @@ class Quoting(Fences):
         if token[0] == "<":
             if not self.run:
                 self._think = token == "<think>"
+        elif len(token) >= _RUN_LIMIT:
+            return
         elif self.run == len(token):
             self.run = 0
         elif not self.run and self._has_partner(len(token), at):
@@ -181,6 +227,15 @@ class Quoting(Fences):
             return True
         known = self._known.get(length, [])
         return bisect_right(known, at) < len(known)
+
+
+def settled(line: str) -> int:
+    """How much of a long line can be read before the rest of it is there: not the start of a run, or of a tag."""
+    run = len(line) - len(line.rstrip("`"))
+    if run:
+        return len(line) - run if run < _RUN_LIMIT else len(line)
+    tag = line.rfind("<", -len("</think"))
+    return tag if tag >= 0 and "</think>".startswith(line[tag:].replace("<t", "</t")) else len(line)
 
 
 class CodeSpan:

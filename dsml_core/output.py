@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dsml_core.events import Event, Rejected, Removed, Text, ToolCall
-from dsml_core.markdown import Quoting
+from dsml_core.markdown import Quoting, settled
 from dsml_core.tape import Tape
 
-_PROSE_LIMIT = 1 << 16  # characters of prose kept before the quoting reader takes them
+_PROSE_LIMIT = 8192  # characters of prose kept before the quoting reader takes them
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class Output:
     def text(self, end: int) -> None:
         """Everything up to offset `end` stays."""
         if end > self.done:
-            self.visible(Text(self.done, end, self.tape.cut(self.done, end)))
+            self.visible(Text.of(self.done, end, self.tape.cut(self.done, end)))
             self._decided(end)
 
     def visible(self, event: Text) -> None:
@@ -102,7 +102,7 @@ class Output:
                 self.calls -= 1
                 self.reject(event.name, "T17", "followed by more text", event.start, event.end, removed=False)
             else:
-                self.visible(Text(event.start, event.end, event.text))
+                self.visible(Text.of(event.start, event.end, event.text))
 
     def read_prose(self) -> Quoting:
         """The quoting reader, after all visible text up to `done`."""
@@ -111,16 +111,14 @@ class Output:
         self._start_prose(self.done)
         return self.quoting
 
-    def pass_by(self, text: str) -> Text:
-        """The whole of a delta is text and nothing is held: the short way."""
-        event = Text(self.done, self.done + len(text), text)
+    def pass_by(self, text: str) -> None:
+        """Text that went out while nothing was held."""
         self.tape.pass_by(len(text))
-        self.done = event.end
+        self.done += len(text)
         self._prose.append(text)
         self._prose_length += len(text)
         if self._prose_length > _PROSE_LIMIT:
             self._shorten_prose()
-        return event
 
     def _emit(self, event: Removed | ToolCall) -> None:
         if self.deferring:
@@ -146,6 +144,6 @@ class Output:
     def _shorten_prose(self) -> None:
         """Have the complete lines read, so that what is kept stays bounded."""
         text = "".join(self._prose)
-        cut = text.rfind("\n") + 1 or len(text.rstrip("`~<"))
+        cut = text.rfind("\n") + 1 or settled(text)
         self.quoting.read(text[:cut], self._prose_start)
         self._prose, self._prose_start, self._prose_length = [text[cut:]], self._prose_start + cut, len(text) - cut

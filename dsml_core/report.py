@@ -23,7 +23,7 @@ class Report:
 
     `removed` and `visible` hold content of the message: a caller decides whether to show it. `visible` is the text of a
     message whose markup was removed without a call coming of it, as the client has it, else None.
-    `held` is the largest number of characters undecided at once. `faults` name the place of an exception, not its message.
+    `held` is the largest number of characters undecided at once. `faults` name the place of an exception alone.
     """
 
     wire: str

@@ -21,7 +21,7 @@ class Repairer:
 
     `stream` says whether the body is a stream (SSE or NDJSON) or one JSON document. `tools` are those of the request
     (see `as_tools`): None is unknown, an empty collection is none, and then nothing is touched. The methods do not
-    raise: on a fault of ours everything held goes out, what follows passes through, and `report.faults` names the place.
+    raise: on a fault of ours everything held goes out, what follows passes, and `report.faults` names the place.
     `resumable`: see `lost`. `report`: where to report, if not in a new one.
     """
 

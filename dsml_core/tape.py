@@ -22,6 +22,8 @@ class Tape:
 
     def add(self, text: str) -> None:
         """Append `text`."""
+        if not text:
+            return
         self._pieces.append(text)
         self._starts.append(self.end)
         self.end += len(text)

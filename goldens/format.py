@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from itertools import groupby
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dsml_core.formats import WIRES
@@ -14,6 +15,7 @@ from dsml_core.policy import Policy
 FORMAT = "dsml-golden"
 VERSION = 1
 
+_LARGEST = 1 << 26  # bytes that a line may be repeated to
 _WIDTH = 100  # characters of a list or object that stays on one line
 _BYTES = re.compile(rb"[^\n]*\n+|[^\n]+")  # what was emitted is written by lines, blank lines with the line before
 _LASTING = tuple(row.name for row in fields(Policy) if row.name not in ("calls", "quoted"))
@@ -96,9 +98,18 @@ def dumps(golden: Golden) -> str:
     }
     if golden.expected is not None:
         same = golden.expected.emitted == golden.received
-        lines = [_text(line) for line in _BYTES.findall(golden.expected.emitted)]
-        value |= {"emitted": None if same else lines, "decided": golden.expected.decided}
+        value |= {
+            "emitted": None if same else list(_lines(golden.expected.emitted)),
+            "decided": golden.expected.decided,
+        }
     return escape(_pretty(value, "", top=True)) + "\n"
+
+
+def _lines(emitted: bytes) -> Iterator[str | dict[str, Any]]:
+    """By lines, and a line that comes several times in a row (signs of life while a call is held) only once."""
+    for line, equal in groupby(_BYTES.findall(emitted)):
+        times = len(list(equal))
+        yield _text(line) if times == 1 else {"times": times, "data": _text(line)}
 
 
 def _text(data: bytes) -> str:
@@ -165,7 +176,7 @@ def loads(text: str) -> Golden:
     response.over()
     expected = _expected(top, golden) if "emitted" in value or "decided" in value else None
     top.over()
-    return Golden(**{row.name: getattr(golden, row.name) for row in fields(Golden)} | {"expected": expected})
+    return replace(golden, expected=expected)
 
 
 class _Object:
@@ -269,10 +280,20 @@ def _expected(top: _Object, golden: Golden) -> Outcome:
         raise GoldenError("decided: must be an object")
     if lines is None:
         return Outcome(golden.received, decided)
-    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-        raise GoldenError("emitted: must be a list of strings or null")
-    pieces = [to_bytes(line, f"emitted[{number}]") for number, line in enumerate(lines)]
-    return Outcome(b"".join(pieces), decided)
+    if not isinstance(lines, list):
+        raise GoldenError("emitted: must be a list or null")
+    return Outcome(b"".join(_emitted(number, line) for number, line in enumerate(lines)), decided)
+
+
+def _emitted(number: int, line: Any) -> bytes:
+    if isinstance(line, str):
+        return to_bytes(line, f"emitted[{number}]")
+    repeated = _Object(line, f"emitted[{number}].")
+    times, data = repeated.whole("times"), repeated.bytes("data")
+    repeated.over()
+    if times * len(data) > _LARGEST:
+        raise GoldenError(f"emitted[{number}].times: is too large")
+    return data * times
 
 
 def policy_of(golden: Golden, *, calls: bool, quoted: tuple[str, ...]) -> Policy:

@@ -29,9 +29,15 @@ def make(seen: Golden, *, emitted: bytes | None = None, redact: bool = True) -> 
     if emitted is not None and not _same(seen, outcome.emitted, emitted):
         raise RefusedError("the bytes that were kept give something else now than they gave then")
     golden = replace(seen, expected=outcome)
-    if redact:
+    if redact and not golden.redacted:
         golden = _redacted(golden, outcome)
-    return replace(golden, about=golden.about or about(golden))
+    return expecting(golden, golden.expected or outcome)
+
+
+def expecting(golden: Golden, outcome: Outcome) -> Golden:
+    """The same response, of which `outcome` is expected."""
+    made = replace(golden, expected=outcome)
+    return replace(made, about=golden.about or about(made))
 
 
 def _same(seen: Golden, one: bytes, other: bytes) -> bool:

@@ -41,6 +41,7 @@ def decided(golden: Golden, report: Report, emitted: bytes) -> dict[str, Any]:
             {"name": span.name, "row": span.row, "start": span.start, "end": span.end, "removed": span.removed}
             for span in report.rejected
         ],
+        "syntax": report.saw_syntax,
         "native": report.native,
         "repaired": list(report.repaired),
         "faults": list(report.faults),
@@ -66,3 +67,8 @@ def _arguments(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
+
+
+def leaked(outcome: Outcome) -> bool:
+    """There was something to decide."""
+    return any(outcome.decided[key] for key in ("recovered", "removed", "rejected", "repaired", "syntax", "faults"))

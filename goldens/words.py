@@ -37,9 +37,8 @@ _WORD = regex.compile(r"[\p{L}\p{N}\p{M}]+")
 _ESCAPED = frozenset("nrtbf")
 _MOJIBAKE = "\u951d\u6ed0\u7d94"  # row N3: a bar, misread
 # A tag's own name may be cut short (row I2), so it is not always a word of `_KEPT`.
-_MARKUP = (
-    rf"(?i:dsml)(?:[^\p{{L}}\p{{N}}<>\"'=]{{0,12}}(?i:inv|param|tool|func|call)[a-zA-Z]*)?|{_MOJIBAKE}|&#[xX]?[0-9A-Fa-f]{{1,7}};"
-)
+_TAG_NAME = r"(?i:inv|param|tool|func|call)[a-zA-Z]*"
+_MARKUP = rf"(?i:dsml)(?:[^\p{{L}}\p{{N}}<>\"'=]{{0,12}}{_TAG_NAME})?|{_MOJIBAKE}|&#[xX]?[0-9A-Fa-f]{{1,7}};"
 
 _TITLES = r"(?:pass\w*|pwd|pin|otp|cvv|\w*token|\w*secret|\w*key|auth\w*|user\w*|login)"
 # Where even short words tell something: group 1, or all of it.

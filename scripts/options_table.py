@@ -19,7 +19,9 @@ def main() -> None:
     if not found:
         raise SystemExit("README.md has no options table")
     after = rest[rest.index("\n\n") :]
-    rows = [f"| `{row.name}` | `{row.default}` | {row.kind.expects} | {row.help} |" for row in OPTIONS]
+    rows = [
+        f"| `{row.name}` | {row.default and f'`{row.default}`'} | {row.kind.expects} | {row.help} |" for row in OPTIONS
+    ]
     readme.write_text(before + HEAD + "\n".join(rows) + after)
 
 

@@ -115,9 +115,8 @@ class ClaudeJsonl(SingleFile):
         return record.get("toolUseResult") == _ERROR and _FORM.is_result(record.get("message"))
 
     def refuse_if_in_use(self) -> None:
-        places = {str(entry["cwd"]) for _, _, entry in islice(self._lines(), _LOOK) if "cwd" in entry}
-        for place in sorted(places):
-            refuse_if_running("claude", Path(place))
+        folders = {Path(str(entry["cwd"])) for _, _, entry in islice(self._lines(), _LOOK) if "cwd" in entry}
+        refuse_if_running("claude", lambda process: process.folder in folders)
 
     def _session(self) -> Session:
         title = ""

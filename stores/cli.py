@@ -89,6 +89,8 @@ class Run:
             work(path)
         except StoreError as error:
             self._fail(path, error)
+        except BrokenPipeError:
+            raise
         except OSError as error:
             self._fail(path, otherwise(f"{path}: {error}"))
 

@@ -19,7 +19,7 @@ from stores.backup import Backup, read_changes
 from stores.base import InUse, Message, NotWritten, Progress, Session, Store, Unreadable, Wanted, may_hold_markup
 from stores.fixing import Fixer, fixes
 from stores.jsontext import load
-from stores.opencode_parts import Stored
+from stores.opencode_parts import Stored, data_folder
 from stores.running import refuse_if_running
 
 _VERSIONS: Final = (b"1", b"2")  # content of the file `migration`
@@ -128,7 +128,7 @@ class OpenCodeFiles(Store):
     def _alone(self) -> Iterator[None]:
         self._check_version()
         with files.locked(self.path):
-            refuse_if_running("opencode")
+            refuse_if_running("opencode", lambda process: data_folder(process.environment) == self.path.parent)
             yield
 
     def _replace(self, edit: Callable[[Path], int], check: Callable[[Path], None], last: Callable[[], None]) -> None:
@@ -142,11 +142,14 @@ class OpenCodeFiles(Store):
             self._link_all(new)
             changed = edit(new)
             check(new)
-            if _difference(self._parts, new) != changed:
-                raise NotWritten(f"{self.path}: what was written is not what was meant")
             if _written_since(self._parts, new, begun):
                 raise InUse(f"{self.path}: it was written to meanwhile; end OpenCode first")
-            os.sync()  # for the names of all the links there is nothing smaller
+            if _difference(self._parts, new) != changed:
+                raise NotWritten(f"{self.path}: what was written is not what was meant")
+            for name in os.listdir(new):
+                if (new / name).is_dir():
+                    files.sync_folder(new / name)
+            files.sync_folder(new)
             last()
             files.exchange(new, self._parts)
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Self
 
 from dsml_core.events import ToolCall
@@ -85,6 +86,12 @@ class Stored:
             if isinstance(times, dict) and isinstance(time := times.get(key), int | float):
                 return time
         return 0
+
+
+def data_folder(environment: Mapping[str, str]) -> Path:
+    """Where OpenCode keeps its data, by the environment it runs in."""
+    data = environment.get("XDG_DATA_HOME") or Path(environment.get("HOME", ""), ".local", "share")
+    return Path(data, "opencode").resolve()
 
 
 def _is_text(part: Json) -> bool:

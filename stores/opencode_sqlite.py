@@ -16,7 +16,7 @@ from typing import Any, Final
 from stores.backup import Backup, read_changes
 from stores.base import InUse, Message, NotWritten, Session, Store, Unreadable, Wanted
 from stores.fixing import Fixer, fixes
-from stores.opencode_parts import Stored
+from stores.opencode_parts import Stored, data_folder
 from stores.running import refuse_if_running
 
 _HEADER: Final = b"SQLite format 3\0"
@@ -200,7 +200,8 @@ def _alone(path: Path) -> Iterator[sqlite3.Connection]:
         db.execute("COMMIT")
         _check_schema(db, path)
         if db.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-            refuse_if_running("opencode")  # in other modes an idle connection holds no lock
+            # In other modes an idle connection holds no lock.
+            refuse_if_running("opencode", lambda process: data_folder(process.environment) == path.parent)
         yield db
 
 

@@ -30,7 +30,9 @@ class Bar(Output):
 
     def begin(self, label: str, total: int) -> None:
         self.end()
-        self._bar = self._tqdm(total=total, desc=label, leave=False, file=sys.stderr, unit_scale=True, dynamic_ncols=True)
+        self._bar = self._tqdm(
+            total=total, desc=label, leave=False, file=sys.stderr, unit_scale=True, dynamic_ncols=True
+        )
 
     def step(self, steps: int = 1) -> None:
         self._bar.update(steps)

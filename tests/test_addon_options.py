@@ -1,5 +1,6 @@
 """The options table: read, checked, declared."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,12 @@ def read(**given: str | None) -> Settings:
         ("candidate_limit", "1", 1),
         ("hold_limit", "131072", 131072),
         ("declared_hold_limit", "1073741824", 1 << 30),
+        ("models", "deep.?seek|chimera", re.compile("deep.?seek|chimera", re.IGNORECASE)),
+        ("directive", "off", False),
+        ("nudge_limit", "1", 1),
+        ("resume", "2", 2),
+        ("resume_channel", "user", "user"),
+        ("hoist_tools", "on", True),
         ("idle_flush", "0", 0.0),
         ("idle_flush", "2.5", 2.5),
     ],
@@ -58,6 +65,14 @@ def test_reads(name: str, text: str, value: Any) -> None:
         ("dsml_hold_limit", "0", "dsml_hold_limit must be a whole number from 1 to 1073741824; it is '0'"),
         ("dsml_hold_limit", "-5", "dsml_hold_limit must be a whole number from 1 to 1073741824; it is '-5'"),
         ("dsml_hold_limit", "1.5", "dsml_hold_limit must be a whole number from 1 to 1073741824; it is '1.5'"),
+        ("dsml_models", "(deep", "dsml_models must be a regular expression; it is '(deep'"),
+        ("dsml_directive", "yes", "dsml_directive must be on or off; it is 'yes'"),
+        ("dsml_sanitize", "1", "dsml_sanitize must be on or off; it is '1'"),
+        ("dsml_nudge", "", "dsml_nudge must be on or off; it is ''"),
+        ("dsml_nudge_limit", "0", "dsml_nudge_limit must be a whole number from 1 to 1000; it is '0'"),
+        ("dsml_resume", "on", "dsml_resume must be a whole number from 0 to 10; it is 'on'"),
+        ("dsml_resume_channel", "tool", "dsml_resume_channel must be system or user; it is 'tool'"),
+        ("dsml_hoist_tools", "all", "dsml_hoist_tools must be on or off; it is 'all'"),
         ("dsml_idle_flush", "nan", "dsml_idle_flush must be a number of seconds from 0 to 3600; it is 'nan'"),
         ("dsml_idle_flush", "-1", "dsml_idle_flush must be a number of seconds from 0 to 3600; it is '-1'"),
         ("dsml_idle_flush", "1s", "dsml_idle_flush must be a number of seconds from 0 to 3600; it is '1s'"),
@@ -72,7 +87,7 @@ def test_refuses(name: str, text: str | None, sentence: str) -> None:
 @pytest.mark.parametrize("option", OPTIONS, ids=[option.name for option in OPTIONS])
 def test_every_option_refuses_nonsense(option: options.Option) -> None:
     with pytest.raises(ValueError, match=option.name):
-        option.read("nonsense\0")
+        option.read("(nonsense\0")
 
 
 def test_names_an_option_that_is_not_there() -> None:

@@ -22,13 +22,13 @@ class Anthropic(Wire):
 
     NAME: ClassVar[str] = "anthropic"
     EVENTS: ClassVar[bool] = True
+    NUMBERED: ClassVar[bool] = True
 
     def __init__(self, tools: Any) -> None:
         super().__init__(tools)
         self._tool_blocks: set[int] = set()
         self._stopped = False
         self._indexes: dict[int, int] = {}  # the provider's -> the client's
-        self._began = 0  # blocks of the provider
         self._written = 0  # blocks the client has seen
         self._ours = 0  # client's index of the block we are writing
 
@@ -112,9 +112,6 @@ class Anthropic(Wire):
         body["index"] = self._ours if index is None else self._indexes.get(index, index)
         return bool(body["index"] != index)
 
-    def shifted(self) -> bool:
-        return self._written != self._began
-
     def read_body(self, body: Body) -> list[Atom]:
         self._remember(body)
         atoms: list[Atom] = []
@@ -156,7 +153,6 @@ class Anthropic(Wire):
 
     def _read_start(self, body: Body) -> list[Atom]:
         index, block = body["index"], body["content_block"]
-        self._began = index + 1
         kind = block.get("type")
         if kind == "tool_use":
             self._tool_blocks.add(index)

@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions (`/chat/completions`): chunks with `choices[].delta`, or one body with `choices[].message`."""
+"""OpenAI Chat Completions (`/chat/completions`): chunks with `choices[].delta`, or a body with `choices[].message`."""
 
 from __future__ import annotations
 

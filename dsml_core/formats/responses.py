@@ -28,6 +28,7 @@ class Responses(Wire):
 
     NAME: ClassVar[str] = "openai-responses"
     EVENTS: ClassVar[bool] = True
+    NUMBERED: ClassVar[bool] = True
 
     def __init__(self, tools: Any) -> None:
         super().__init__(tools)
@@ -36,7 +37,6 @@ class Responses(Wire):
         self._done: dict[int, Body] = {}  # items that are complete, as written, by the client's index
         self._made: list[Body] = []  # items of ours
         self._indexes: dict[Any, int] = {}  # the provider's -> the client's
-        self._began = 0  # items of the provider
         self._written = 0  # items the client has seen
         self._parts_written: dict[Any, int] = {}  # the same for the parts of an item
         self._ours = 0  # client's index of the item we are writing
@@ -119,9 +119,6 @@ class Responses(Wire):
         self._sequence = number if isinstance(number, int) else None
         return changed or number != sequence
 
-    def shifted(self) -> bool:
-        return self._written != self._began or (self.moved and self._sequence is not None)
-
     def read_body(self, body: Body) -> list[Atom]:
         self._remember(body)
         return self._read_output(body)
@@ -158,7 +155,6 @@ class Responses(Wire):
         return [Inner(0, key, ends=name.endswith(".done"), closes=name.endswith("part.done"))]
 
     def _read_added(self, index: int, item: Body) -> list[Atom]:
-        self._began = index + 1
         self._ids[index] = item.get("id", "")
         if item.get("type") in _HOLDERS:
             return [Open(0, index, bare=True)]

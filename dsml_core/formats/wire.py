@@ -25,6 +25,7 @@ class Wire:
     NAME: ClassVar[str]
     LINES: ClassVar[bool] = False  # newline-delimited JSON, else server-sent events
     EVENTS: ClassVar[bool] = False  # each event is named after its `type`
+    NUMBERED: ClassVar[bool] = False  # frames tell their place in the stream
 
     def __init__(self, tools: Tools | None) -> None:
         self.tools = tools
@@ -48,7 +49,7 @@ class Wire:
         raise NotImplementedError
 
     def write(self, body: Body, atoms: Sequence[Atom], *, first: bool, last: bool) -> list[Body]:
-        """The frame reduced to `atoms`, as decided. Where it is cut, what is no atom goes with the first or last run."""
+        """The frame reduced to `atoms`, as decided. Where it is cut, the first or last run takes what is no atom."""
         raise NotImplementedError
 
     def say(self, choice: int, part: Part | None, text: str) -> list[Body]:
@@ -68,12 +69,12 @@ class Wire:
         raise NotImplementedError
 
     def number(self, body: Body) -> bool:
-        """Count a frame that leaves, and give it the numbers that follow from what left before; True where they differ."""
+        """Count a frame that leaves and give it the numbers that follow from those before; True where they differ."""
         return False
 
     def shifted(self) -> bool:
-        """True where frames that follow cannot leave with the numbers they come with."""
-        return False
+        """True where frames that follow may not leave with the numbers they come with."""
+        return self.NUMBERED and self.moved
 
     def read_body(self, body: Body) -> list[Atom]:
         """The atoms of a whole response; the last of each choice is its `Finish`."""

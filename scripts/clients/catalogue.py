@@ -67,7 +67,7 @@ def _ai_sdk(provider: str, package: str, wire: str, path: str, ask: str) -> Clie
     return Client(
         name=f"ai-{provider}" + ("" if ask == "streamText" else "-whole"),
         folder=f"ai-{provider}",
-        packages=(package, "ai@6.0.325", "undici@6.29.1"),
+        packages=(package, "ai@6.0.325", "undici@7.30.2"),
         program="",
         wire=wire,
         tool="read_file",

@@ -12,6 +12,7 @@ import string
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -83,7 +84,7 @@ async def trial(client: Client, mode: Mode) -> Outcome:
         arguments = {key: _filled(value, names) for key, value in client.arguments.items()}
         async with (
             leaking_provider(client, arguments) as provider,
-            mitmdump(place.confdir, provider.port, *_proxy_options(mode, provider.port)) as proxy,
+            _proxy(mode, place, provider) as proxy,
         ):
             return await _observed(client, mode, place, names, provider, proxy)
 
@@ -92,8 +93,7 @@ async def _observed(
     client: Client, mode: Mode, place: Place, names: Mapping[str, str], provider: LeakingProvider, proxy: Mitmdump
 ) -> Outcome:
     if mode is Mode.REGULAR:
-        port = int((await proxy.says(r"HTTP\(S\) proxy listening at \S+:(\d+)"))[1])
-        base, through = ORIGIN, port
+        base, through = ORIGIN, await proxy.port()
     else:
         base, through = f"http://127.0.0.1:{await proxy.port()}", provider.port
     filled = {**names, "base": base}
@@ -155,15 +155,16 @@ def _node() -> str:
     return node
 
 
-def _proxy_options(mode: Mode, upstream: int) -> list[str]:
+def _proxy(mode: Mode, place: Place, provider: LeakingProvider) -> AbstractAsyncContextManager[Mitmdump]:
     """In regular mode every host is the provider, so that nothing leaves this machine; it sees the host in the path."""
     if mode is Mode.OFF:
-        return ["--set", "dsml_mode=off"]
+        return mitmdump(place.confdir, provider.port, "--set", "dsml_mode=off")
     if mode is Mode.REVERSE:
-        return []
-    everything = rf"|https?://([^/]+)/|http://127.0.0.1:{upstream}/\1/"
+        return mitmdump(place.confdir, provider.port)
+    everything = rf"|https?://([^/]+)/|http://127.0.0.1:{provider.port}/\1/"
     offline = ("connection_strategy=lazy", "upstream_cert=false", f"map_remote={everything}")
-    return ["--mode", "regular", *(part for option in offline for part in ("--set", option))]
+    options = [part for option in offline for part in ("--set", option)]
+    return mitmdump(place.confdir, provider.port, *options, mode="regular")
 
 
 def _environ(client: Client, place: Place, through: int) -> dict[str, str]:

@@ -49,9 +49,10 @@ class Asked:
 
 @dataclass
 class Provider:
-    """Answers every request with `reply`."""
+    """Answers every request with `reply`, those after the first with what is in `then` as long as there is some."""
 
     reply: Reply
+    then: list[Reply] = field(default_factory=list)
     port: int = 0
     asked: list[Asked] = field(default_factory=list)
     gone: asyncio.Event = field(default_factory=asyncio.Event)  # set when the proxy went away during a reply
@@ -71,6 +72,8 @@ class Provider:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Whether the connection can be used again."""
         reply = self.reply
+        if self.then:
+            self.reply = self.then.pop(0)
         writer.write(reply.head())
         for step in reply.steps:
             if isinstance(step, Break):

@@ -98,13 +98,14 @@ async def mitmdump(
     script: str | Path = ADDON,
     cwd: Path = ROOT,
     environ: dict[str, str] | None = None,
+    mode: str = "",
     tool: str = "mitmdump",
 ) -> AsyncIterator[Mitmdump]:
     """A real mitmdump (or another `tool`) in front of `upstream`, in its own process."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-u", "-c", f"from mitmproxy.tools.main import {tool}; {tool}()", "-s", str(script)),
-        *("--mode", f"reverse:http://127.0.0.1:{upstream}", "--listen-host", "127.0.0.1", "-p", "0"),
+        *("--mode", mode or f"reverse:http://127.0.0.1:{upstream}", "--listen-host", "127.0.0.1", "-p", "0"),
         *("--set", f"confdir={confdir}", *arguments),
         cwd=cwd,
         env={**os.environ, **(environ or {})},

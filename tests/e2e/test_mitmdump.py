@@ -106,7 +106,7 @@ def test_without_regex_it_says_how_to_get_it(confdir: Path, tmp_path: Path) -> N
 
 
 def test_a_change_takes_effect_when_it_is_reloaded_and_no_exchange_breaks(confdir: Path, tmp_path: Path) -> None:
-    for package in ("addon", "dsml_core"):
+    for package in ("addon", "dsml_core", "goldens"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     script, changed = tmp_path / "addon" / "dsml.py", tmp_path / "addon" / "log.py"
 

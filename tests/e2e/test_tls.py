@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +27,22 @@ TRAILERS = [("x-tokens", "7")]
 
 
 class Http2Provider:
-    """Answers each stream with `frames` and trailers, or resets it after the frames."""
+    """Answers each stream with `frames` and trailers, or resets it after the frames.
 
-    def __init__(self, frames: Sequence[bytes], headers: Sequence[tuple[str, str]], reset: bool) -> None:
+    Streams after the first get the frames in `then` as long as there are some; a number is seconds to wait. `gone`
+    is set when the proxy went away during an answer.
+    """
+
+    def __init__(self, frames: Sequence[bytes | float], headers: Sequence[tuple[str, str]], reset: bool) -> None:
         self._frames, self._headers, self._reset = frames, headers, reset
         self.asked: list[dict[bytes, bytes]] = []
+        self.then: list[Sequence[bytes | float]] = []
+        self.gone = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding=None))
         connection.initiate_connection()
-        with contextlib.suppress(ConnectionError, ssl.SSLError):
+        with self._noting_that_it_is_gone():
             writer.write(connection.data_to_send())
             while data := await reader.read(65536):
                 for event in connection.receive_data(data):
@@ -49,9 +55,22 @@ class Http2Provider:
                 writer.write(connection.data_to_send())
         writer.close()
 
+    @contextlib.contextmanager
+    def _noting_that_it_is_gone(self) -> Iterator[None]:
+        try:
+            yield
+        except (ConnectionError, ssl.SSLError):
+            self.gone.set()
+
     async def _answer(self, connection: h2.connection.H2Connection, writer: asyncio.StreamWriter, number: int) -> None:
         connection.send_headers(number, [(":status", "200"), *self._headers])
-        for frame in self._frames:
+        frames: Sequence[bytes | float] = self._frames
+        if self.then:
+            self._frames, frames = self.then.pop(0), self._frames
+        for frame in frames:
+            if isinstance(frame, float):
+                await asyncio.sleep(frame)
+                continue
             connection.send_data(number, frame)
             writer.write(connection.data_to_send())
             await writer.drain()
@@ -95,11 +114,11 @@ class Trailers:
 
 
 @contextlib.asynccontextmanager
-async def asking(confdir: Path, port: int, *after: Any) -> AsyncIterator[httpx.AsyncClient]:
+async def asking(confdir: Path, port: int, *after: Any, **ours: str) -> AsyncIterator[httpx.AsyncClient]:
     """A client behind a regular proxy that it trusts by the proxy's authority alone."""
     trust = ssl.create_default_context(cafile=str(confdir / "mitmproxy-ca-cert.pem"))
     async with (
-        in_process(confdir, port, after=after, mode="regular", mitm={"ssl_insecure": True}) as (proxy, _),
+        in_process(confdir, port, after=after, mode="regular", mitm={"ssl_insecure": True}, **ours) as (proxy, _),
         httpx.AsyncClient(
             http2=True, verify=trust, proxy=f"http://127.0.0.1:{proxy}", base_url=f"https://127.0.0.1:{port}"
         ) as client,
