@@ -94,7 +94,6 @@ class Dsml:
             if sentence := options.unknown(ctx.options.deferred):
                 raise ValueError(sentence)
             self.settings = options.read({row.name: getattr(ctx.options, row.name) for row in options.OPTIONS})
-            self._requests.configure(self.settings)
             self._open_files()
             self.capture.use(self.settings)
             self._prepare_resume()
@@ -158,7 +157,7 @@ class Dsml:
     @guarded
     def request(self, flow: HTTPFlow) -> None:
         if current := exchange.of(flow):
-            self._requests.take(flow, current)
+            self._requests.take(flow, current, self.settings)
 
     @guarded
     def responseheaders(self, flow: HTTPFlow) -> None:
@@ -245,7 +244,7 @@ class Dsml:
             await current.resumption.step()
 
     def _send_again(self, flow: HTTPFlow, current: Exchange, shown: str) -> Repetition | None:
-        request = self._requests.repeat(flow, current, shown)
+        request = self._requests.repeat(flow, current, shown, self.settings)
         if request is None or self._resuming is None:
             return None
         again: Repetition = self._resuming.Again(flow, request)
@@ -285,7 +284,8 @@ class Dsml:
 
     def _report(self, flow: HTTPFlow, current: Exchange, pipe: Pipe, ended: str = "") -> None:
         self.tally.add(pipe.report)
-        self._requests.answered(flow, current, pipe.report)
+        if not pipe.observe:
+            self._requests.answered(flow, current, pipe.report)
         kept.keep_body(flow, pipe.client)
         if pipe.fault:
             logger.warning("dsml: fault, the response went on without us", exc_info=pipe.fault)

@@ -96,8 +96,14 @@ def marked(text: str, mark: str) -> Iterator[str]:
 
 def _head(story: Story) -> Iterator[str]:
     record = story.record
-    yield str(record.get("line")) if record else "not decided when it passed; this is how it reads now"
+    if record is None:
+        yield "not decided when it passed; this is how it reads now"
+    else:
+        yield str(record.get("line")).partition(f" ({story.wire}, ")[0]
+        yield f"held {record.get('held_characters')} characters, {record.get('held_seconds')} s"
     yield f"{story.wire}, {story.before.model or 'unknown model'}, finish: {_finish(story)}"
+    if record is not None and record.get("ended"):
+        yield f"ended: {record['ended']}"
     if story.half:
         yield "what the provider sent was not kept (dsml_keep_limit); this is what the client got"
 

@@ -10,7 +10,8 @@ import os
 import re
 import tempfile
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from errno import EISDIR, ENOTDIR
 from html import escape
@@ -21,8 +22,9 @@ from typing import Any
 from mitmproxy.http import HTTPFlow
 
 from addon import kept, render
-from addon.reading import Passage, Span
+from addon.reading import Answer, Passage, Span
 from addon.story import Story, tell
+from dsml_core.events import ToolCall
 from dsml_core.grammar import tags
 from dsml_core.policy import Policy
 
@@ -32,8 +34,6 @@ _NAME = re.compile(r"[\w./:-]{1,64}")
 _BARS = {"\uff5c": "&#xff5c;", "\u2016": "&#x2016;", "|": "&#124;"}  # the file holds no marker that could be executed
 _SHOWN = 4000  # characters of one span
 _ELEMENTS = {"cut": "del", "left": "mark"}
-
-Redact = Callable[[str], str]
 
 
 def check(path: str) -> None:
@@ -90,10 +90,28 @@ def _mask(character: str) -> str:
     return character
 
 
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What may be shown of one response: all of it (`content`), or what `redacted` leaves."""
+
+    content: bool
+    names: frozenset[str] = frozenset()
+
+    def text(self, text: str) -> str:
+        shown = text if self.content else redacted(text, self.names)
+        if len(shown) <= _SHOWN:
+            return _escaped(shown)
+        half = _SHOWN // 2
+        return _escaped(f"{shown[:half]}\n... {len(shown) - 2 * half} characters ...\n{shown[-half:]}")
+
+    def name(self, name: str) -> str:
+        return _escaped(name if self.content or _NAME.fullmatch(name) else _masked(name))
+
+
 # --- HTML -------------------------------------------------------------------------------------------------------------
 
 
-def _text(text: Any) -> str:
+def _escaped(text: Any) -> str:
     made = escape(str(text))
     for bar, entity in _BARS.items():
         made = made.replace(bar, entity)
@@ -101,40 +119,30 @@ def _text(text: Any) -> str:
 
 
 def _head(flows: Sequence[HTTPFlow], content: bool) -> str:
-    time = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
     notice = (
         "This page holds the texts of messages as they were. Share it with care."
         if content
         else "Texts are redacted: letters are x, digits 0. Tags and the names of tools and parameters are not."
     )
-    rows = [_row(_cells(number, kept.record_of(flow) or {})) for number, flow in enumerate(flows, 1)]
-    heads = ("Response", "Time", "Outcome", "Wire", "Model", "Tools", "Rows", "Held")
+    rows = [_row(_cells(number, kept.record_of(flow) or {}, Mask(content))) for number, flow in enumerate(flows, 1)]
+    heads = ("Response", "Outcome", "Tools", "Rows", "Model", "Wire", "Held", "Time")
     return (
-        f'<p class="quiet">{len(flows)} responses with something to decide, written {time}</p>'
+        f'<p class="quiet">Responses with something to decide: {len(flows)}. '
+        f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.</p>"
         f'<p class="notice">{notice}</p>{_table("All responses", heads, rows)}'
     )
 
 
-def _cells(number: int, record: dict[str, Any]) -> list[str]:
+def _cells(number: int, record: dict[str, Any], mask: Mask) -> Iterator[str]:
     decisions = record.get("decisions", ())
-    tools = dict.fromkeys(_name(made["tool"]) for made in decisions if made.get("tool"))
-    rows = dict.fromkeys(made["row"] for made in decisions if made.get("row"))
-    outcome = f"{record.get('outcome')}{' (observed only)' if record.get('mode') == 'observe' else ''}"
-    held = f"{record.get('held_characters')} characters, {record.get('held_seconds')} s"
-    plain = [
-        record.get("time"),
-        outcome,
-        record.get("wire"),
-        record.get("model"),
-        ", ".join(tools),
-        ", ".join(rows),
-        held,
-    ]
-    return [f'<a href="#response-{number}">{number}</a>', *map(_text, plain)]
-
-
-def _name(name: str) -> str:
-    return name if _NAME.fullmatch(name) else _masked(name)
+    yield f'<a href="#response-{number}">{number}</a>'
+    yield _escaped(f"{record.get('outcome')}{' (observed only)' if record.get('mode') == 'observe' else ''}")
+    yield ", ".join(dict.fromkeys(mask.name(made["tool"]) for made in decisions if made.get("tool")))
+    yield _escaped(", ".join(dict.fromkeys(made["row"] for made in decisions if made.get("row"))))
+    yield _escaped(record.get("model"))
+    yield _escaped(record.get("wire"))
+    yield _escaped(f"{record.get('held_characters')} characters, {record.get('held_seconds')} s")
+    yield _escaped(str(record.get("time"))[:19].replace("T", " "))
 
 
 def _table(caption: str, heads: Sequence[str], rows: Sequence[str]) -> str:
@@ -153,71 +161,57 @@ def _row(cells: Iterable[str]) -> str:
 def _article(number: int, flow: HTTPFlow, policy: Policy, content: bool) -> str:
     record = kept.record_of(flow) or {}
     told = tell(flow, policy)
-    sides = _sides(told, record, content) if told else "<p>The body was not kept.</p>"
-    title = f"{number}. {_text(record.get('outcome'))}: {_text(record.get('wire'))}, {_text(record.get('model'))}"
+    names = {made["tool"] for made in record.get("decisions", ()) if made.get("tool") and _NAME.fullmatch(made["tool"])}
+    for tool in (told.context.tools or {}).values() if told else ():
+        names |= {tool.name, *tool.properties}
+    mask = Mask(content, frozenset(names))
+    heads = ("Decision", "Tool", "Row", "Reason", "Characters", "Text")
+    about = ", ".join(_escaped(record.get(key)) for key in ("wire", "model"))
     return (
-        f'<article aria-labelledby="response-{number}"><h2 id="response-{number}">{title}</h2>'
-        f"{_table('Decisions', ('Decision', 'Tool', 'Row', 'Reason', 'Characters', 'Text'), list(_decisions(record)))}"
-        f"{sides}</article>"
+        f'<article aria-labelledby="response-{number}">'
+        f'<h2 id="response-{number}">{number}. {_escaped(record.get("outcome"))}: {about}</h2>'
+        f"{_table(f'Decisions on response {number}', heads, list(_decisions(record, mask)))}"
+        f"{_sides(told, mask) if told else '<p>The body was not kept.</p>'}</article>"
     )
 
 
-def _decisions(record: dict[str, Any]) -> Iterator[str]:
+def _decisions(record: dict[str, Any], mask: Mask) -> Iterator[str]:
     for made in record.get("decisions", ()):
-        name = _name(made["tool"]) if made.get("tool") else ""
+        name = mask.name(made["tool"]) if made.get("tool") else ""
         start, length = made.get("start"), made.get("characters")
         place = "" if length is None else f"{length} from {start}"
         text = "" if length is None else "taken out" if made.get("removed") else "left"
-        yield _row(map(_text, [made["decision"], name, made.get("row") or "", made.get("reason") or "", place, text]))
+        row, reason = (_escaped(made.get(key) or "") for key in ("row", "reason"))
+        yield _row([_escaped(made["decision"]), name, row, reason, _escaped(place), text])
 
 
-def _sides(told: Story, record: dict[str, Any], content: bool) -> str:
-    names = {made["tool"] for made in record.get("decisions", ()) if made.get("tool") and _NAME.fullmatch(made["tool"])}
-    for tool in (told.context.tools or {}).values():
-        names |= {tool.name, *tool.properties}
-    redact: Redact = str if content else lambda text: redacted(text, names)
+def _sides(told: Story, mask: Mask) -> str:
     after = "What the client got" if told.happened else "What the client would have got"
     half = "<p>What the provider sent was not kept; this is what the client got.</p>" if told.half else ""
     return (
-        f'{half}<div class="sides"><section><h3>What the provider sent</h3>{_before(told, redact)}</section>'
-        f"<section><h3>{after}</h3>{_after(told, redact)}</section></div>"
+        f'{half}<div class="sides"><section><h3>What the provider sent</h3>{_side(told.before, [], mask)}</section>'
+        f"<section><h3>{after}</h3>{_side(told.after, told.before.calls, mask)}</section></div>"
     )
 
 
-def _before(told: Story, redact: Redact) -> str:
-    shown = [
-        f"<pre>{''.join(_span(span, redact) for span in item.spans)}</pre>"
-        if isinstance(item, Passage)
-        else f"<p>native call: {_text(_name(item.name))}</p><pre>{_text(redact(render.pretty(item.arguments)))}</pre>"
-        for item in told.before.items
-    ]
-    return "".join([*shown, f"<p>finish: {_text(', '.join(dict.fromkeys(told.before.finish)) or 'none')}</p>"])
+def _side(answer: Answer, recovered: Sequence[ToolCall], mask: Mask) -> str:
+    names = [call.name for call in recovered]
+    shown = []
+    for item in answer.items:
+        if isinstance(item, Passage):
+            shown.append(f"<pre>{''.join(_span(span, mask) for span in item.spans)}</pre>")
+        else:
+            element = "ins" if item.name in names else "span"
+            arguments = f"<{element}>{mask.text(render.pretty(item.arguments))}</{element}>"
+            shown.append(f"<p>tool call: {mask.name(item.name)}</p><pre>{arguments}</pre>")
+    finish = ", ".join(dict.fromkeys(answer.finish)) or "none"
+    return "".join([*shown, f"<p>finish: {_escaped(finish)}</p>"])
 
 
-def _span(span: Span, redact: Redact) -> str:
-    text = _text(_shortened(redact(span.text)))
+def _span(span: Span, mask: Mask) -> str:
+    text = mask.text(span.text)
     element = _ELEMENTS.get(span.kind)
     if element is None:
         return text
     word = "taken out" if span.kind == "cut" else "left as text"
-    return f'<span class="why">{_text(f"{word} {span.row}".strip())}</span><{element}>{text}</{element}>'
-
-
-def _after(told: Story, redact: Redact) -> str:
-    shown = []
-    recovered = [call.name for call in told.before.calls]
-    for item in told.after.items:
-        if isinstance(item, Passage):
-            shown.append(f"<pre>{_text(_shortened(redact(item.text)))}</pre>")
-        else:
-            element = "ins" if item.name in recovered else "span"
-            arguments = _text(_shortened(redact(render.pretty(item.arguments))))
-            shown.append(f"<p>tool call: {_text(_name(item.name))}</p><pre><{element}>{arguments}</{element}></pre>")
-    return "".join([*shown, f"<p>finish: {_text(', '.join(dict.fromkeys(told.after.finish)) or 'none')}</p>"])
-
-
-def _shortened(text: str) -> str:
-    if len(text) <= _SHOWN:
-        return text
-    half = _SHOWN // 2
-    return f"{text[:half]}\n... {len(text) - 2 * half} characters ...\n{text[-half:]}"
+    return f'<span class="why">{_escaped(f"{word} {span.row}".strip())}</span><{element}>{text}</{element}>'

@@ -25,54 +25,47 @@ BODY_LIMIT = 16 * 1024 * 1024  # bytes of a request body that may be changed
 
 
 class RequestSide:
-    """Reads and prepares requests by the settings it was configured with; `policy` gives a context's policy."""
+    """Reads and changes requests; `policy` gives the policy for a context."""
 
     def __init__(self, policy: Callable[[Context], Policy]) -> None:
         self._policy = policy
-        self._settings = Settings()
-        self._nudges = Nudges(self._settings.nudge_limit)
-        self._strategies = Strategies()
+        self._nudges = Nudges()
 
-    def configure(self, settings: Settings) -> None:
-        if settings.nudge_limit != self._settings.nudge_limit:
-            self._nudges = Nudges(settings.nudge_limit)
-        self._settings = settings
-        self._strategies = Strategies(settings.directive, settings.sanitize, settings.nudge, settings.hoist_tools)
-
-    def take(self, flow: HTTPFlow, current: Exchange) -> None:
+    def take(self, flow: HTTPFlow, current: Exchange, settings: Settings) -> None:
         """Note what the request says, then change what the settings ask for."""
         content = flow.request.get_content(strict=False)
         if not content:
             return
         body = parsed(content)
-        current.context = read_context(current.wire, body)
-        if self._settings.mode != "repair" or not isinstance(body, dict) or len(content) > BODY_LIMIT:
+        context = current.context = read_context(current.wire, body)
+        if settings.mode != "repair" or not isinstance(body, dict) or len(content) > BODY_LIMIT:
             return
-        if not in_scope(current.wire, body, self._settings.models):
+        if not in_scope(current.wire, body, settings.models):
             return
-        context = current.context
-        changed = prepare(current.wire, body, self._strategies, self._nudges, context.tools, self._policy(context))
+        self._nudges.limit = settings.nudge_limit
+        wanted = Strategies(settings.directive, settings.sanitize, settings.nudge, settings.hoist_tools)
+        changed = prepare(current.wire, body, wanted, self._nudges, context.tools, self._policy(context))
         if changed is not body and replace_body(flow.request, changed):
             logger.debug("dsml: %s: request changed", current.wire)
             if is_cleaned(current.wire, body, changed):
-                kept.keep_asked(flow, content, self._settings.keep_limit)
-        current.resumable = self._settings.resume > 0 and context.calls and body.get("n", 1) in (1, None)
+                kept.keep_asked(flow, content, settings.keep_limit)
+        current.resumable = settings.resume > 0 and context.calls and body.get("n", 1) in (1, None)
 
     def answered(self, flow: HTTPFlow, current: Exchange, report: Report) -> None:
-        """The answer has passed: a message that lost its call is remembered, for it comes back without its markup."""
-        if report.visible is None or self._settings.mode != "repair" or not current.context.calls:
+        """An answer has passed: a message that lost its call is remembered, for it comes back without its markup."""
+        if report.visible is None or not current.context.calls:
             return
         body = parsed(flow.request.get_content(strict=False) or b"")
         if isinstance(body, dict):
             self._nudges.remember(current.wire, body, report.visible)
 
-    def repeat(self, flow: HTTPFlow, current: Exchange, shown: str) -> Request | None:
+    def repeat(self, flow: HTTPFlow, current: Exchange, shown: str, settings: Settings) -> Request | None:
         """The request that goes on with an answer that lost its call and of which the client has the text `shown`."""
         body = parsed(flow.request.get_content(strict=False) or b"")
-        request: Request = flow.request.copy()
         if not isinstance(body, dict):
             return None
-        again = resume(current.wire, body, shown, self._settings.resume_channel)
+        request: Request = flow.request.copy()
+        again = resume(current.wire, body, shown, settings.resume_channel)
         return request if again is not body and replace_body(request, again) else None
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 
-from mitmproxy import contentviews
+from mitmproxy import contentviews, ctx
 from mitmproxy.contentviews import Contentview, Metadata
 from mitmproxy.http import HTTPFlow
 
@@ -16,7 +15,7 @@ from dsml_core.policy import Policy
 NewPolicy = Callable[[], Policy]
 
 _CHOSEN = 2.0  # above mitmproxy's own view of JSON
-_COLUMNS = 80, 120, 160  # least, where there is no terminal, most
+_COLUMNS = 80  # what the half of a browser's window has room for
 _STRANGE = "This is no message of a wire that is repaired."
 
 
@@ -95,5 +94,6 @@ def _flow(metadata: Metadata) -> HTTPFlow | None:
 
 
 def _columns() -> int:
-    least, usual, most = _COLUMNS
-    return min(max(shutil.get_terminal_size((usual, 24)).columns, least), most)
+    """The width of mitmproxy's terminal, where this is mitmproxy."""
+    screen = getattr(getattr(ctx, "master", None), "ui", None)
+    return max(_COLUMNS, screen.get_cols_rows()[0] - 2) if screen else _COLUMNS

@@ -50,7 +50,7 @@ class Nudges:
     """
 
     def __init__(self, limit: int = 3, size: int = 1024) -> None:
-        self._limit = limit
+        self.limit = limit
         self._size = size
         self._sent: dict[str, int] = {}
 
@@ -68,7 +68,7 @@ class Nudges:
         identity = _identity(*said)
         if identity not in self._sent and not lost_call(said[1], tools, policy):
             return False
-        if self._sent.get(identity, 0) >= self._limit:
+        if self._sent.get(identity, 0) >= self.limit:
             return False
         self._count(identity, 1)
         return True

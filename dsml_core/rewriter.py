@@ -164,13 +164,20 @@ class Rewriter:
         live = part.choice.live
         if part.resolved:
             live.append(part)
-        if len(live) > 1 and not atom.text.isspace():
-            for other in [other for other in live if other is not part and other.parser.held]:
-                self._resolve(other, End.PART)
+        if (len(live) > 1 or len(self._choices) > 1) and not atom.text.isspace():
+            self._go_on_with(part)
         part.fields = atom.fields
         events = part.feed(atom)
         if not atom.plain:
             self._learn(part, events)
+
+    def _go_on_with(self, part: Part) -> None:
+        """A part gets text: what the others hold is decided, and white space they began with is not in its way."""
+        for other in [other for other in part.choice.live if other is not part and other.parser.held]:
+            self._resolve(other, End.PART)
+        for choice in self._choices.values():
+            for other in choice.live:
+                other.started = other.started or (other is not part and bool(other.lead) and other.begun)
 
     def _open(self, atom: Open) -> None:
         if not atom.bare:

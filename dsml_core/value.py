@@ -20,7 +20,7 @@ class Role(Enum):
 
     DATA = auto()
     END = auto()  # the value's own closer
-    NEXT = auto()  # a marked opener: the value had no closer
+    NEXT = auto()  # the value had no closer of its own: it ends at a weak one, or at this marked opener
 
 
 class Weak(NamedTuple):
@@ -42,6 +42,7 @@ _BOUNDS = frozenset({Kind.BLOCK_OPEN, Kind.INVOKE_OPEN, Kind.PARAM_OPEN})
 class OpenValue:
     """A value being read. `protected=False`: the second reading, without fences and CDATA.
 
+    `eager`: opened in it, when it is known that no better closer follows: the first possible one counts.
     `loose`: in CDATA, the first closer outside of a fence that no opener in it explains: the end if `]]>` never comes.
     """
 
@@ -51,6 +52,7 @@ class OpenValue:
     start: int
     marked: bool
     protected: bool = True
+    eager: bool = False
     cdata: bool | None = None
     blank: bool = True
     weak: Weak | None = None
@@ -97,6 +99,7 @@ class OpenValue:
             return Role.END
         if tag.kind in CLOSERS and self.weak is None and self._counts(tag):
             self.weak = Weak(at, tag)
+            return Role.NEXT if self.eager else Role.DATA
         return Role.DATA
 
     def _ends_cdata(self, tag: Tag, at: int) -> bool:

@@ -39,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the repair makes of a response: the bytes it emits and, as JSON, what it decided (see `replay.decided`)."""
+    """What the repair makes of a response: the bytes it emits and, as JSON, what it decided (see `replay.run`)."""
 
     emitted: bytes
     decided: dict[str, Any]

@@ -8,6 +8,7 @@ from typing import Any
 
 from addon.reading import Passage, Structured, read_answer
 from dsml_core.context import read_context
+from dsml_core.framing import LINE_END
 from dsml_core.report import Report
 from dsml_core.stream import Repairer
 from goldens.format import Golden, Outcome, Step, policy_of
@@ -15,6 +16,12 @@ from goldens.format import Golden, Outcome, Step, policy_of
 
 def run(golden: Golden, steps: Sequence[Step] | None = None) -> Outcome:
     """What the repair makes of the response, in the golden's own pieces or in those of `steps`."""
+    emitted, report = repair(golden, steps)
+    return Outcome(emitted, {"message": message(golden, emitted), **spans(report)})
+
+
+def repair(golden: Golden, steps: Sequence[Step] | None = None) -> tuple[bytes, Report]:
+    """The bytes that leave the repair, and its report."""
     context = read_context(golden.wire, golden.request)
     policy = policy_of(golden, calls=context.calls, quoted=context.quoted)
     repairer = Repairer(golden.wire, stream=golden.stream, tools=context.tools, policy=policy)
@@ -22,17 +29,24 @@ def run(golden: Golden, steps: Sequence[Step] | None = None) -> Outcome:
     for step in golden.steps if steps is None else steps:
         emitted.append(repairer.flush_idle() if step.data is None else repairer.feed(step.data))
     emitted.append(repairer.close(golden.clean))
-    out = b"".join(emitted)
-    return Outcome(out, decided(golden, repairer.report, out))
+    return b"".join(emitted), repairer.report
 
 
-def decided(golden: Golden, report: Report, emitted: bytes) -> dict[str, Any]:
-    """What was decided, as JSON: the message the client gets, and the spans with the row that decided each.
+def same_bytes(golden: Golden, one: bytes, other: bytes) -> bool:
+    """True where two outputs of one response are equal, whatever its cuts were.
 
-    Spans count characters of the part they stand in.
+    Of a response with CR line ends the lines count: where a cut comes between CR and LF, the LF belongs to what follows.
     """
+    return one == other or (b"\r" in golden.received and _lines(one) == _lines(other))
+
+
+def _lines(data: bytes) -> list[bytes]:
+    return [line for line in LINE_END.split(data) if line]
+
+
+def spans(report: Report) -> dict[str, Any]:
+    """What was decided, as JSON: each span with the row that decided. Spans count characters of their part."""
     return {
-        "message": message(golden, emitted),
         "recovered": [
             {"name": call.name, "row": call.row, "start": call.start, "chars": call.chars} for call in report.calls
         ],

@@ -29,6 +29,14 @@ def see(wire: str, data: bytes, *, stream: bool = True) -> Seen:
     return _STREAMS[wire](data) if stream else _BODIES[wire](json.loads(data))
 
 
+def given(arguments: str) -> Any:
+    """The arguments of a call; a text where they are no JSON."""
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments
+
+
 def events(data: bytes) -> list[tuple[str | None, Any]]:
     """Name and value of each event; comments are left out."""
     found: list[tuple[str | None, Any]] = []
@@ -65,7 +73,7 @@ def _chat_stream(data: bytes) -> Seen:
             seen.finish = choice["finish_reason"]
     assert "usage" in chunks[-1]
     made = [calls[index] for index in sorted(calls)]
-    called = [(call["name"], json.loads(call["arguments"])) for call in made]
+    called = [(call["name"], given(call["arguments"])) for call in made]
     return Seen(seen.text, seen.reasoning, called, [call["id"] for call in made], seen.finish)
 
 
@@ -73,7 +81,7 @@ def _chat_body(body: Body) -> Seen:
     (choice,) = body["choices"]
     said = choice["message"]
     made = said.get("tool_calls") or []
-    calls = [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in made]
+    calls = [(call["function"]["name"], given(call["function"]["arguments"])) for call in made]
     reasoning = said.get("reasoning_content") or ""
     return Seen(said["content"] or "", reasoning, calls, [call["id"] for call in made], choice["finish_reason"])
 
@@ -144,7 +152,7 @@ def _responses_body(response: Body) -> Seen:
     assert len(set(ids)) == len(ids), "item ids are not unique"
     for item in response["output"]:
         if item["type"] == "function_call":
-            seen.calls.append((item["name"], json.loads(item["arguments"])))
+            seen.calls.append((item["name"], given(item["arguments"])))
             seen.ids.append(item["call_id"])
         elif item["type"] == "message":
             seen.text += "".join(part["text"] for part in item["content"])
@@ -185,7 +193,7 @@ def _anthropic_stream(data: bytes) -> Seen:
     for block in blocks:
         if block["type"] == "tool_use":
             assert block["input"] == {}
-            block["input"] = json.loads(block["json"] or "{}")
+            block["input"] = given(block["json"] or "{}")
     return _anthropic_body({"content": blocks, "stop_reason": stop})
 
 

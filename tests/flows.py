@@ -10,13 +10,13 @@ from mitmproxy.http import Headers, HTTPFlow, Response
 from mitmproxy.test.tflow import tflow
 
 from addon import options
-from addon.hooks import Dsml
+from addon.hooks import Dsml as Addon
 from tests.e2e.wires import KINDS, PATHS, body, request, stream
 
 
-def addon(**given: str) -> Dsml:
+def addon(**given: str) -> Addon:
     """The addon with options, as they would be written without their prefix."""
-    made = Dsml()
+    made = Addon()
     names = {f"dsml_{name}": value for name, value in given.items()}
     made.settings = options.read({option.name: option.default for option in options.OPTIONS} | names)
     return made
@@ -34,7 +34,7 @@ def asking(wire: str, asked: Any = None, path: str = "", streamed: bool = True) 
 def answered(
     wire: str,
     text: str,
-    by: Dsml | None = None,
+    by: Addon | None = None,
     *,
     asked: Any = None,
     streamed: bool = True,

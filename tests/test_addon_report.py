@@ -45,7 +45,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if self.open[-1] != "style":
+        if "style" not in self.open:
             self.text += data
 
 
@@ -58,7 +58,7 @@ def of(*flows: HTTPFlow, content: bool = False) -> Page:
 
 def test_a_repair_before_and_after() -> None:
     shown = of(answered(CHAT, "Look.\n\n" + LEAK), content=True)
-    assert "1 responses with something to decide" in shown.text
+    assert "Responses with something to decide: 1." in shown.text
     assert "1. recovered: openai-chat, deepseek-test" in shown.text
     assert "taken out V1" in shown.text
     assert LEAK[:60] in shown.text
@@ -81,7 +81,7 @@ def test_every_wire(wire: str, streamed: bool) -> None:
 
 def test_a_body_that_was_not_kept_and_an_empty_session() -> None:
     assert "The body was not kept." in of(answered(CHAT, LEAK, addon(keep_limit="0"))).text
-    assert "0 responses with something to decide" in of().text
+    assert "Responses with something to decide: 0." in of().text
 
 
 def test_left_markup_and_long_texts() -> None:

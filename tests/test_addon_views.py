@@ -45,7 +45,8 @@ def explained(flow: HTTPFlow) -> list[str]:
 # --- A repaired response ----------------------------------------------------------------------------------------------
 
 MESSAGE = """\
-recovered 1 call: read_file (V1, 183 characters) (openai-chat, deepseek-test, held 182 characters, 0.0 s)
+recovered 1 call: read_file (V1, 183 characters)
+held 182 characters, 0.0 s
 openai-chat, deepseek-test, finish: stop \u2192 tool_calls
 
 == text ==
@@ -69,6 +70,7 @@ Look at `a < b`.
 
 def test_the_message_as_a_person_reads_it() -> None:
     flow = answered(CHAT, "Look at `a < b`.\n\n" + LEAK)
+    flow.metadata["dsml"]["held_seconds"] = 0.0
     assert shown(flow) == live(MESSAGE)
 
 
@@ -76,7 +78,7 @@ def test_both_sides_as_decoded_text() -> None:
     flow = answered(CHAT, "Look at `a < b`.\n\n" + LEAK)
     lines = shown(flow, DiffView).splitlines()
     assert lines[0].startswith("recovered 1 call: read_file")
-    sides = [halves(line, 58) for line in lines[5:]]
+    sides = [halves(line, 38) for line in lines[6:]]
     assert (
         "".join(left for left, _ in sides)
         == "== text ==Look at `a < b`." + LEAK.replace("\n", "") + "== finish: stop =="
@@ -103,7 +105,7 @@ def halves(line: str, width: int) -> tuple[str, str]:
 def test_every_wire_reads_alike(wire: str, streamed: bool) -> None:
     flow = answered(wire, "Look.\n\n" + LEAK, streamed=streamed)
     message = shown(flow)
-    assert message.splitlines()[3:6] == ["== text ==", "Look.", "[taken out, characters 7 to 190, V1: a tool call]"]
+    assert message.splitlines()[4:7] == ["== text ==", "Look.", "[taken out, characters 7 to 190, V1: a tool call]"]
     assert message.endswith('== recovered call: read_file (V1) ==\n{\n  "path": "a.txt",\n  "limit": 7\n}\n')
     diff = shown(flow, DiffView)
     assert "== tool call: read_file ==" in diff

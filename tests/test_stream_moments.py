@@ -73,6 +73,13 @@ def test_text_behind_a_mention_leaves_with_the_frame_that_settles_it(wire: str) 
     assert said(wire, out) == f"See {mention} in the docs."
 
 
+@pytest.mark.parametrize("choice", [0, 1])
+def test_white_space_that_starts_a_part_does_not_hold_up_another(choice: int) -> None:
+    repairer = Repairer("openai-chat", stream=True, tools=TOOLS)
+    frames = [chat_chunk({"content": "\n"}), chat_chunk({"reasoning_content": "Hm."}, choice=choice)]
+    assert [repairer.feed(frame) for frame in frames] == [b"", b"".join(frames)]
+
+
 # -- an idle provider
 
 

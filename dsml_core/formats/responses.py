@@ -140,18 +140,19 @@ class Responses(Wire):
     def _read_item(self, kind: str, index: int, body: Body) -> list[Atom]:
         """The atoms of an event about an item or a part."""
         name = kind.removeprefix("response.")
+        list_ = "content" if "content_index" in body else "summary"
+        key = (index, list_, body[_LISTS[list_]]) if _LISTS[list_] in body else index
+        if name in _DELTAS and body.get("delta"):
+            return [Delta(0, key, body["delta"], reasoning=_DELTAS[name], fields=(name,), parent=index)]
         if name == "output_item.added":
             return self._read_added(index, body["item"])
         if name == "output_item.done":
             return [Native(0, index, ends=True) if index in self._native_items else Inner(0, index, True, True)]
         if name.startswith("function_call_arguments."):
             return [Native(0, index, arguments=body.get("delta", ""), ends=name.endswith(".done"))]
-        key = next(((index, part, body[field]) for part, field in _LISTS.items() if field in body), index)
         if name.endswith("part.added"):
             part = str(body["part"].get("type"))
             return [Open(0, key, parent=index, reasoning=_TEXTS.get(part, False), bare=part not in _TEXTS)]
-        if name in _DELTAS and body.get("delta"):
-            return [Delta(0, key, body["delta"], reasoning=_DELTAS[name], fields=(name,), parent=index)]
         return [Inner(0, key, ends=name.endswith(".done"), closes=name.endswith("part.done"))]
 
     def _read_added(self, index: int, item: Body) -> list[Atom]:
@@ -250,6 +251,8 @@ class Responses(Wire):
     def _number_item(self, body: Body) -> bool:
         """Give an event about an item the client's indexes; True where they differ."""
         index, kind = body["output_index"], body["type"]
+        if not self.moved and kind.endswith(".delta"):
+            return False
         if kind == "response.output_item.added":
             number = self._written if self.moved else index
             self._written = number + 1

@@ -11,10 +11,10 @@ const ai = require("ai");
 
 const settings = { baseURL, apiKey: process.env.DEEPSEEK_API_KEY };
 const models = {
-  "openai-compatible": (made) => made.createOpenAICompatible({ ...settings, name: "deepseek" })("deepseek-chat"),
-  deepseek: (made) => made.createDeepSeek(settings)("deepseek-chat"),
-  openai: (made) => made.createOpenAI(settings).responses("deepseek-chat"),
-  anthropic: (made) => made.createAnthropic(settings)("deepseek-chat"),
+  "openai-compatible": (made) => made.createOpenAICompatible({ ...settings, name: "deepseek" })("deepseek-flash"),
+  deepseek: (made) => made.createDeepSeek(settings)("deepseek-flash"),
+  openai: (made) => made.createOpenAI(settings).responses("deepseek-flash"),
+  anthropic: (made) => made.createAnthropic(settings)("deepseek-flash"),
 };
 
 const read_file = ai.tool({

@@ -29,18 +29,22 @@ async def ask(wire: str, port: int, asked: dict[str, Any]) -> Answer:
 
 
 async def _chat(port: int, asked: dict[str, Any]) -> Answer:
-    async with openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="k", max_retries=0) as client:
-        async with client.chat.completions.stream(**_without_stream(asked)) as events:
-            completion: Any = await events.get_final_completion()
+    async with (
+        openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="k", max_retries=0) as client,
+        client.chat.completions.stream(**_without_stream(asked)) as events,
+    ):
+        completion: Any = await events.get_final_completion()
     (choice,) = completion.choices
     calls = [(call.function.name, json.loads(call.function.arguments)) for call in choice.message.tool_calls or []]
     return Answer(choice.message.content or "", calls, choice.finish_reason, completion.usage.completion_tokens)
 
 
 async def _responses(port: int, asked: dict[str, Any]) -> Answer:
-    async with openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="k", max_retries=0) as client:
-        async with client.responses.stream(**_without_stream(asked)) as events:
-            response: Any = await events.get_final_response()
+    async with (
+        openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="k", max_retries=0) as client,
+        client.responses.stream(**_without_stream(asked)) as events,
+    ):
+        response: Any = await events.get_final_response()
     calls = [(item.name, json.loads(item.arguments)) for item in response.output if item.type == "function_call"]
     finish = "tool_calls" if calls else "stop"
     return Answer(response.output_text, calls, finish, response.usage.output_tokens)
@@ -48,9 +52,11 @@ async def _responses(port: int, asked: dict[str, Any]) -> Answer:
 
 async def _messages(port: int, asked: dict[str, Any]) -> Answer:
     base = f"http://127.0.0.1:{port}/anthropic"
-    async with anthropic.AsyncAnthropic(base_url=base, api_key="k", max_retries=0) as client:
-        async with client.messages.stream(max_tokens=99, **_without_stream(asked)) as events:
-            message: Any = await events.get_final_message()
+    async with (
+        anthropic.AsyncAnthropic(base_url=base, api_key="k", max_retries=0) as client,
+        client.messages.stream(max_tokens=99, **_without_stream(asked)) as events,
+    ):
+        message: Any = await events.get_final_message()
     text = "".join(block.text for block in message.content if block.type == "text")
     calls = [(block.name, block.input) for block in message.content if block.type == "tool_use"]
     finish = {"tool_use": "tool_calls", "end_turn": "stop"}[message.stop_reason]

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import logging
+import os
+import ssl
 import time
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import h2.connection
+import h2.events
 import httpx
 import pytest
+from mitmproxy import ctx
 
 from addon import exchange, repetition
 from dsml_core import prompts
@@ -21,7 +24,7 @@ from tests.client_view import see
 from tests.e2e.asking import CHAT, Flows, calls_in, encoded, run
 from tests.e2e.client import Client, once
 from tests.e2e.provider import Asked, Break, Provider, Reply, provider
-from tests.e2e.proxy import in_process, mitmdump
+from tests.e2e.proxy import ADDON, in_process, mitmdump
 from tests.e2e.sdk import Answer, ask
 from tests.e2e.test_tls import asking, certified, http2_provider
 from tests.e2e.wires import CALL, KINDS, LEAK, PATHS, request, stream
@@ -48,7 +51,7 @@ def messages(wire: str, asked: Asked) -> list[tuple[str, str]]:
     return found
 
 
-async def answered(wire: str, confdir: Path, *replies: Reply, **ours: str) -> tuple[Answer, Provider]:
+async def answered(wire: str, confdir: Path, *replies: Reply, **ours: Any) -> tuple[Answer, Provider]:
     """What the official client makes of these answers of the provider, one a request."""
     async with provider(replies[0]) as upstream:
         upstream.then = list(replies[1:])
@@ -232,7 +235,7 @@ def test_a_silent_second_answer_is_bridged(confdir: Path, monkeypatch: pytest.Mo
         ("Look. " + LOST, {}, {"dsml_stream": "off"}),
     ],
 )
-def test_the_request_is_sent_once(text: str, asked: dict[str, Any], ours: dict[str, str], confdir: Path) -> None:
+def test_the_request_is_sent_once(text: str, asked: dict[str, Any], ours: dict[str, Any], confdir: Path) -> None:
     async def check() -> None:
         async with provider(reply(CHAT, text)) as upstream:
             async with in_process(confdir, upstream.port, **({"dsml_resume": "2"} | ours)) as (port, _):
@@ -302,7 +305,7 @@ def test_the_client_leaves_before_the_second_request_is_answered(confdir: Path) 
 def test_over_http2_through_a_regular_proxy(confdir: Path) -> None:
     async def check() -> None:
         async with http2_provider(confdir, stream(CHAT, "Look. " + LOST)) as (port, made):
-            made.then = [stream(CHAT, "Look. " + LOST)] * 2 + [stream(CHAT, "Again. " + LEAK)] * 3
+            made.then.extend([stream(CHAT, "Look. " + LOST)] * 2 + [stream(CHAT, "Again. " + LEAK)] * 3)
             async with asking(confdir, port, dsml_resume="3") as client:
                 answers = await asyncio.gather(*(client.post(PATHS[CHAT], json=request(CHAT)) for _ in range(3)))
                 for answer in answers:
@@ -313,17 +316,39 @@ def test_over_http2_through_a_regular_proxy(confdir: Path) -> None:
     run(check())
 
 
+async def reset_at(proxy: int, provider_port: int, trust: ssl.SSLContext, sought: bytes) -> None:
+    """Ask over HTTP/2, and reset the stream when `sought` arrives. The connection stays."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy)
+    writer.write(f"CONNECT 127.0.0.1:{provider_port} HTTP/1.1\r\n\r\n".encode())
+    await reader.readuntil(b"\r\n\r\n")
+    trust.set_alpn_protocols(["h2"])
+    await writer.start_tls(trust, server_hostname="127.0.0.1")
+    connection = h2.connection.H2Connection()
+    connection.initiate_connection()
+    head = {":method": "POST", ":authority": "127.0.0.1", ":scheme": "https", ":path": PATHS[CHAT]}
+    connection.send_headers(1, list(head.items()))
+    connection.send_data(1, json.dumps(request(CHAT)).encode(), end_stream=True)
+    writer.write(connection.data_to_send())
+    received = b""
+    while sought not in received:
+        for event in connection.receive_data(await reader.read(65536)):
+            received += event.data if isinstance(event, h2.events.DataReceived) else b""
+    connection.reset_stream(1)
+    writer.write(connection.data_to_send())
+
+
 def test_a_stream_that_is_reset_over_http2_cancels_the_second_request(confdir: Path) -> None:
     async def check() -> None:
+        trust = ssl.create_default_context(cafile=str(confdir / "mitmproxy-ca-cert.pem"))
+        word = stream(CHAT, "word")[1]
         async with http2_provider(confdir, stream(CHAT, "Look. " + LOST)) as (port, made):
-            made.then = [[frame for _ in range(200) for frame in (stream(CHAT, "word ")[1], 0.05)]]
-            async with asking(confdir, port, dsml_resume="3") as client:
-                async with client.stream("POST", PATHS[CHAT], json=request(CHAT)) as answer:
-                    async for piece in answer.aiter_bytes():
-                        if b"word" in piece:
-                            break
+            made.then = [[frame for _ in range(200) for frame in (word, 0.05)]]
+            how: dict[str, Any] = {"mode": "regular", "mitm": {"ssl_insecure": True}}
+            async with in_process(confdir, port, dsml_resume="3", **how) as (proxy, dsml):
+                await asyncio.wait_for(reset_at(proxy, port, trust, b"word"), 5)
                 await asyncio.wait_for(made.gone.wait(), 5)
                 assert len(made.asked) == 2
+                assert dsml.tally.seen == 1
 
     run(check())
 
@@ -339,19 +364,20 @@ def test_over_tls_through_a_reverse_proxy(confdir: Path) -> None:
     run(check())
 
 
+@pytest.mark.slow
 def test_through_another_proxy(confdir: Path) -> None:
     async def check() -> None:
-        passed = Flows()
         async with provider(reply(CHAT, "Look. " + LOST)) as upstream:
             upstream.then = [reply(CHAT, LEAK)]
-            async with (
-                in_process(confdir, 0, mode="regular", before=[passed], dsml_mode="off") as (second, _),
-                in_process(confdir, 0, mode=f"upstream:http://127.0.0.1:{second}", dsml_resume="1") as (port, _),
-                httpx.AsyncClient(proxy=f"http://127.0.0.1:{port}") as client,
-            ):
-                answer = await client.post(f"http://127.0.0.1:{upstream.port}{PATHS[CHAT]}", json=request(CHAT))
-            assert calls_in(answer.content) == [CALL]
-            assert len(passed.seen) == 2
+            async with mitmdump(confdir, 0, "--set", "dsml_mode=off", mode="regular") as second:
+                mode = f"upstream:http://127.0.0.1:{await second.port()}"
+                async with (
+                    in_process(confdir, 0, mode=mode, dsml_resume="1") as (port, _),
+                    httpx.AsyncClient(proxy=f"http://127.0.0.1:{port}") as client,
+                ):
+                    answer = await client.post(f"http://127.0.0.1:{upstream.port}{PATHS[CHAT]}", json=request(CHAT))
+                assert calls_in(answer.content) == [CALL]
+                await second.says(r"(?s)POST http.*POST http")
 
     run(check())
 
@@ -375,35 +401,65 @@ def test_other_addons_see_the_repetition_as_a_flow_of_its_own(confdir: Path) -> 
     run(check())
 
 
-@pytest.fixture
-def built_otherwise(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A mitmproxy without what `resume` needs."""
-    monkeypatch.delattr("mitmproxy.addons.clientplayback.ReplayHandler.replay")
-    yield
-
-
-def test_a_mitmproxy_built_otherwise_is_refused(
-    built_otherwise: None, confdir: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.ERROR, "dsml")
-
-    async def check() -> None:
-        async with provider(reply(CHAT, LEAK)) as upstream, in_process(confdir, upstream.port, dsml_resume="1"):
-            pass
-
-    run(check())
-    (said,) = [record.getMessage() for record in caplog.get_records("call") if record.levelno == logging.ERROR]
-    assert "dsml_resume needs a mitmproxy built as 12.0.1 to 12.3.1 are" in said
+BUILT_OTHERWISE = """
+import runpy
+from mitmproxy.addons.clientplayback import ReplayHandler
+del ReplayHandler.replay
+globals().update(runpy.run_path({addon!r}))
+"""
 
 
 @pytest.mark.slow
-def test_in_a_real_mitmdump_across_a_reload(confdir: Path) -> None:
+@pytest.mark.parametrize("attempts", [0, 1])
+def test_a_mitmproxy_built_otherwise_is_refused_where_it_matters(attempts: int, confdir: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(BUILT_OTHERWISE.format(addon=str(ADDON)))
+
     async def check() -> None:
-        async with provider(reply(CHAT, "Look. " + LOST)) as upstream:
-            async with mitmdump(confdir, upstream.port, "--set", "dsml_resume=1") as running:
-                for _ in range(2):
-                    upstream.then = [reply(CHAT, LEAK), reply(CHAT, "Look. " + LOST)]
-                    assert calls_in((await once(await running.port(), PATHS[CHAT], request(CHAT))).body) == [CALL]
+        async with mitmdump(confdir, 1, "--set", f"dsml_resume={attempts}", script=script) as running:
+            if attempts:
+                assert await running.ends() == 1
+                assert "dsml: dsml_resume needs a mitmproxy built as 12.0.1 to 12.3.1 are" in running.log
+            else:
+                await running.port()
+            assert "Traceback" not in running.log
+
+    run(check())
+
+
+@pytest.mark.slow
+def test_in_a_real_mitmdump_that_reloads(confdir: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"import runpy\nglobals().update(runpy.run_path({str(ADDON)!r}))\n")
+
+    async def check() -> None:
+        async with (
+            provider(reply(CHAT, "Look. " + LOST)) as upstream,
+            mitmdump(confdir, upstream.port, "--set", "dsml_resume=1", script=script) as running,
+        ):
+            for time_of_change in (2_000_000_000, 2_000_000_100):
+                upstream.then = [reply(CHAT, LEAK), reply(CHAT, "Look. " + LOST)]
+                assert calls_in((await once(await running.port(), PATHS[CHAT], request(CHAT))).body) == [CALL]
+                loads = running.log.count("Loading script")
+                os.utime(script, (time_of_change, time_of_change))
+                while running.log.count("Loading script") == loads:
+                    await asyncio.sleep(0.1)
             assert "Traceback" not in running.log and "Warning" not in running.log
+
+    run(check())
+
+
+def test_switched_on_and_off_while_it_runs(confdir: Path) -> None:
+    async def check() -> None:
+        async with (
+            provider(reply(CHAT, "Look. " + LOST)) as upstream,
+            in_process(confdir, upstream.port) as (port, _),
+        ):
+            for attempts, made in (("0", 1), ("1", 2), ("0", 1)):
+                upstream.asked.clear()
+                ctx.options.update(dsml_resume=attempts)  # type: ignore[no-untyped-call]
+                received = await once(port, PATHS[CHAT], request(CHAT))
+                assert see(CHAT, received.body).text.count(LOST) == made
+                assert len(upstream.asked) == made
 
     run(check())

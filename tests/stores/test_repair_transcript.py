@@ -7,7 +7,8 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -168,19 +169,25 @@ def test_wrong_usage(arguments: list[str], capsys: Out) -> None:
 LIMIT = 64 * 1024  # bytes
 
 
-def limited() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT))
+@contextmanager
+def small_files() -> Iterator[None]:
+    """The system lets no file of this process grow beyond the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_a_full_disk(kind: str, tmp_path: Path) -> None:
-    """The system refuses to let any file grow beyond a size, and the message to repair is longer."""
+def test_a_full_disk(kind: str, tmp_path: Path, capsys: Out) -> None:
     MAKERS[kind](tmp_path, [*TURNS, Turn("assistant", LEAK.replace("wc", "\u20ac" * (LIMIT // 2)))])
     (path,) = [entry for entry in tmp_path.iterdir() if not entry.name.endswith(("-wal", "-shm"))]
     before = content(tmp_path)
-    command = [sys.executable, "-m", "stores", "--write", str(path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, preexec_fn=limited)
-    assert (done.returncode, "Traceback" in done.stderr) == (5, False), done.stderr
+    with small_files():
+        status, out, err = run(capsys, "--write", path)
+    assert (status, "3 messages leak" in out, err.count("\n")) == (5, True, 1)
     assert content(tmp_path) == before
     assert [entry.name for entry in path.parent.iterdir() if ".dsml-" in entry.name] == []
 

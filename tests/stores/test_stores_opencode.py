@@ -225,7 +225,8 @@ def test_a_name_with_odd_characters(tmp_path: Path) -> None:
 @contextmanager
 def process_named(name: str, folder: Path, **environment: str) -> Iterator[None]:
     """A process that looks like the client's, in a folder."""
-    program = folder / name
+    program = folder / "programs" / name
+    program.parent.mkdir()
     shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
     with subprocess.Popen([program, "60"], cwd=folder, env=environment) as process:
         try:
