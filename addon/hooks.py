@@ -135,10 +135,17 @@ class Dsml:
             self._pushing.uninstall()
         for line in self.tally.summary():
             logger.info("dsml: %s", line)
-        if self.settings.report:
-            report.save(self.settings.report, self.flows(), self.policy(Context()), self.settings.log_content)
+        self._save_page()
         self._json_log.close()
         self.capture.end()
+
+    def _save_page(self) -> None:
+        if not self.settings.report:
+            return
+        try:
+            report.save(self.settings.report, self.flows(), self.policy(Context()), self.settings.log_content)
+        except Exception:
+            logger.warning("dsml: the page of dsml_report was not written", exc_info=True)
 
     @guarded
     def requestheaders(self, flow: HTTPFlow) -> None:

@@ -27,6 +27,7 @@ OTHER = "dsml_other"
 CHUNKS = "dsml_chunks"
 ASKED = "dsml_asked"
 
+_FAST = 1  # the level of compression that costs least: streams wait for it
 _LIMIT = 1 << 28  # bytes that a stored part may unpack to: the file may come from anywhere
 
 
@@ -73,15 +74,15 @@ def keep_other(flow: HTTPFlow, other: Tape, provider: Tape) -> None:
     """Keep what went in at the other side of the repair, and how the provider's bytes came."""
     found = other.joined()
     if found is not None and flow.response is not None and found != flow.response.get_content(strict=False):
-        flow.metadata[OTHER] = zlib.compress(found)
+        flow.metadata[OTHER] = zlib.compress(found, _FAST)
     if provider.complete:
-        flow.metadata[CHUNKS] = zlib.compress(json.dumps(provider.chunks()).encode())
+        flow.metadata[CHUNKS] = zlib.compress(json.dumps(provider.chunks()).encode(), _FAST)
 
 
 def keep_asked(flow: HTTPFlow, content: bytes, limit: int) -> None:
     """Keep what the client asked, where it is at most `limit` bytes: the request was changed."""
     if len(content) <= limit:
-        flow.metadata[ASKED] = zlib.compress(content)
+        flow.metadata[ASKED] = zlib.compress(content, _FAST)
 
 
 def asked(flow: HTTPFlow) -> bytes | None:

@@ -138,15 +138,18 @@ class Resumption:
         assert self._repetition is not None
         items = self._repetition.items
         try:
-            item = await asyncio.wait_for(items.get(), self._pipe.idle_flush or ALIVE)
+            self._handle(await asyncio.wait_for(items.get(), self._pipe.idle_flush or ALIVE))
         except TimeoutError:
-            self._out.append(self._pipe.flush_idle())
-            if time.monotonic() - self._sent_at >= ALIVE:
-                self._out.append(self._pipe.noop())
-            return
-        self._handle(item)
+            if items.empty():  # else it was this program that was slow
+                self._bridge()
         while self._repetition is not None and not items.empty():
             self._handle(items.get_nowait())
+
+    def _bridge(self) -> None:
+        """The provider is silent."""
+        self._out.append(self._pipe.flush_idle())
+        if time.monotonic() - self._sent_at >= ALIVE:
+            self._out.append(self._pipe.noop())
 
     def _begin(self) -> bool:
         if self._made < self._attempts:

@@ -28,6 +28,7 @@ def reopen_block(hold: Hold, tag: Tag, offset: int) -> None:
     assert hold.block is not None
     if hold.block.prose is not None or hold.block.json is not None:
         hold.out.text(offset)
+        hold.exact = True
     elif not hold.block.decided and tag.kind is Kind.BARE_OPEN:
         return
     open_block(hold, tag, offset)
@@ -54,7 +55,7 @@ def close_block(hold: Hold, tag: Tag, offset: int) -> None:
     hold.block = None
     if hold.strict and hold.out.deferring and not hold.reasoning:
         hold.out.remove(end, "V1", "the end of a block")
-        hold.out.confirm()
+        hold.end_strict()
 
 
 def _json_calls(hold: Hold, block: Block, offset: int, end: int) -> None:
@@ -63,8 +64,10 @@ def _json_calls(hold: Hold, block: Block, offset: int, end: int) -> None:
     markup = Draft(hold.out.done, block.body, "", block.marked)
     markup.rows.add("I7")
     if not found or not block.marked or hold.judge.is_echo(hold.tape.cut(block.body, offset)):
+        hold.out.reject(None, "I7", "no call in it, or the request holds the same", hold.out.done, end, removed=False)
         hold.abandon(end)
         return
+    hold.exact = False
     start = hold.out.done
     hold.out.remove(end, "I7", "calls as JSON in a block", found[0][0])
     for name, written in found:

@@ -52,6 +52,9 @@ _ROW_ORDER: Final = [
     "V1",
 ]
 _MARKER: Final = re.compile("[|\uff5c\u2016\\\\]\\s*(?i:dsml)")  # V11: left of a tag that was not read as one
+# What needs no rescue: the official grammars, bars of any width (R3).
+_OFFICIAL: Final = frozenset({"V1", "V2", "V3", "V4", "V5", "V8", "V13", "V25"})
+BY_POLICY: Final = frozenset({"R4", "R5"})  # rows that reject a call which is fine
 # What the echo guard does not compare (G1): white space, marker noise, quotes.
 _FOLD: Final = re.compile('\\\\(?:u(?:ff5c|FF5C)|[nrt"])|[\\s|\uff5c\u2016\\\\"\'\u201c\u201d\u2018\u2019]+')
 
@@ -102,6 +105,11 @@ class Draft:
     def written(self, offset: int) -> int:
         """Where an invoke that is open at `offset` leaves off: prose behind its parameters is none of it."""
         return self.end if self.junk and self.json is None else offset
+
+    @property
+    def exact(self) -> bool:
+        """True where nothing had to be rescued."""
+        return self.rows <= _OFFICIAL
 
     @property
     def row(self) -> str:

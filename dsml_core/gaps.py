@@ -48,7 +48,7 @@ def _junk_in_block(hold: Hold, offset: int, char: str) -> bool:
     if not block.sure:
         hold.abandon(offset)
         return True
-    block.prose = offset
+    block.prose, hold.exact = offset, False
     return False
 
 

@@ -100,7 +100,7 @@ _TERMINATOR = (
     rf"(?:{_NOISE}*+(?P<self>{_SLASH})?+{_NOISE}*+{_GT}|[|\uff5c\u2016]++(?=\s*+[^\s>\uff1e/\uff0f])|(?=\s*+{_HEAD}))"
 )
 _CLOSED = rf"{_WORD}{_AFTER_WORD}(?P<cname>{_NAMED})?+{_TERMINATOR}"
-_CLOSER = rf"{_LT}{_NOISE}*+{_SLASH}{_NOISE}*+{_CLOSED}"
+_CLOSER = rf"{_LT}{_NOISE}*+(?P<slash>{_SLASH}){_NOISE}*+{_CLOSED}"
 _OPENER = rf"{_WORD}{_AFTER_WORD}(?P<oname>{_NAMED})?+(?:{_ATTRS}{_TERMINATOR}|{_JUNK})"
 _PLAIN = (
     rf"<\s{{0,8}}+(?:/\s*+(?P<pclose>tool_calls|function_calls|tool_call|calls|invoke|parameter)\s*+>"
@@ -109,7 +109,8 @@ _PLAIN = (
     rf"|function>\s*+<name>\s*+(?P<function>[^<>\s]{{1,128}}+)\s*+</name>)"
 )
 _END = (
-    r"[<\uff1c][|\uff5c\u2016]{1,2}+(?:end[\u2581_ ]of[\u2581_ ](?:sentence|thinking)|tool[\u2581_ ]calls?+[\u2581_ ]end)"
+    r"[<\uff1c][|\uff5c\u2016]{1,2}+"
+    r"(?:end[\u2581_ ]of[\u2581_ ](?:sentence|thinking)|tool[\u2581_ ]calls?+[\u2581_ ]end)"
     r"[|\uff5c\u2016]{1,2}+[>\uff1e]|</(?P<think>think)>"
 )
 _TAG: Final = regex.compile(rf"(?P<marked>{_LT}{{1,4}}+{_NOISE}*+{_OPENER}|{_CLOSER})|{_PLAIN}|(?P<end>{_END})")
@@ -130,6 +131,11 @@ _AFTER_SIGN = (
     rf"[|\uff5c\u2016\\\u951d\u6ed0\u7d94]{{0,11}}+[ \t]*+(?:\Z|{_MARKED_BEGUN})"
 )
 CANDIDATE: Final = re.compile(rf"[<\uff1c|\uff5c\u2016\\\u951d/\uff0f](?:{_AFTER_LT}|{_AFTER_SIGN})")
+# A tag that goes on: no sign in it can have ended it. Whether it still may be one, only `lex` tells.
+_INSIDE = r"[\s|\\/\x80-\uff1b\uff1d\uff1f-\U0010ffff]*+"
+UNFINISHED: Final = re.compile(
+    rf"{_LT}{{1,4}}+{_INSIDE}(?:(?i:dsml){_INSIDE})?+[^<>\uff1c\uff1e|\uff5c\u2016\\\u951d]*+\Z"
+)
 
 _QUOTES: Final = {
     '"': '"',
@@ -140,6 +146,8 @@ _QUOTES: Final = {
     "\u2019": "\u2018\u2019'",
 }
 _QUOTE_SIGNS: Final = "".join(_QUOTES)
+_OTHER_QUOTES: Final = _QUOTE_SIGNS.replace('"', "")
+_SEEN: Final = 256  # tags a lexer remembers
 BLOCK_NAMES: Final = frozenset({"toolcalls", "functioncalls", "calls", "toolcall"})  # V1, V5, V7, V8
 _FLAT: Final = re.compile("[-_ \t]")
 # The profile `strict`: the three official grammars, bars of any width.
@@ -178,6 +186,36 @@ def lex(text: str, at: int, tools: Container[str] = (), limit: int = 1024) -> Ta
     return _plain_tag(match)
 
 
+class Lexer:
+    """`lex` for one text, with the request's tools and limit. It knows again the tags it has seen: most come often."""
+
+    def __init__(self, tools: Container[str], limit: int) -> None:
+        self._tools = tools
+        self._limit = limit
+        self._seen: dict[str, Tag] = {}
+
+    def lex(self, text: str, at: int, patient: bool = False) -> Tag | Miss:
+        """See `lex`; when `patient`, a tag that is not finished counts as one that may still come, without a look."""
+        end = text.find(">", at, at + self._limit) + 1
+        if end:
+            tag = self._seen.get(text[at:end])
+            if tag is not None:
+                return tag
+        elif patient and len(text) - at < self._limit and UNFINISHED.match(text, at) is not None:
+            return Miss.NOT_YET
+        found = lex(text, at, self._tools, self._limit)
+        if isinstance(found, Tag) and at + found.length == end and _is_alone(text[at:end]):
+            if len(self._seen) == _SEEN:
+                self._seen.clear()
+            self._seen[text[at:end]] = found
+        return found
+
+
+def _is_alone(tag: str) -> bool:
+    """True where the text behind a tag that ends in its first `>` cannot make it longer: no quote is open in it."""
+    return tag.count('"') % 2 == 0 and not any(quote in tag for quote in _OTHER_QUOTES)
+
+
 def tags(text: str, tools: Container[str] = ()) -> Iterator[tuple[int, Tag]]:
     """All tags of a whole text with their offsets, wherever they stand: also quoted ones."""
     at = 0
@@ -210,9 +248,8 @@ def _plain_tag(match: regex.Match[str]) -> Tag | Miss:
 
 def _marked_tag(match: regex.Match[str], tools: Container[str], dropped: bool) -> Tag | Miss:
     length = match.end() - match.start()
-    groups = match.groupdict()
-    closer = groups["slash"] is not None if dropped else groups["key"] is None and _is_closer(match)
-    own = (groups["cname"] if closer else groups["oname"]) or ""
+    closer = match["slash"] is not None
+    own = match["cname" if closer else "oname"] or ""
     name = own.lower()
     if not own and _BARS.search(match[0]) is None:
         return Miss.NO  # T2: nameless only with bars
@@ -226,13 +263,7 @@ def _marked_tag(match: regex.Match[str], tools: Container[str], dropped: bool) -
         attrs = {**attrs, "name": own}
     if kind is Kind.BARE_OPEN and attrs:
         return Miss.NO
-    return Tag(kind, length, True, name, attrs, groups["self"] is not None, dropped, tool)
-
-
-def _is_closer(match: regex.Match[str]) -> bool:
-    text = match[0]
-    slash = min((i for i in (text.find("/"), text.find("\uff0f")) if i >= 0), default=-1)
-    return slash >= 0 and re.search("(?i)dsml", text[:slash]) is None
+    return Tag(kind, length, True, name, attrs, match["self"] is not None, dropped, tool)
 
 
 def _attributes(match: regex.Match[str]) -> dict[str, str]:

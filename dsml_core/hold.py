@@ -89,6 +89,7 @@ class Hold:
         self.left_block = False  # prose stands in a block that gave calls: its closer is residue
         self.standing = False
         self.spilled = False  # the hold was too long: it goes out until its invoke has closed
+        self.exact = True  # all of the open block is canonical (R3)
         self.second = False  # the text has ended once: no fence, CDATA or JSON string protects any more (T16)
 
     @property
@@ -104,6 +105,15 @@ class Hold:
         self.waiting = []
         self.standing = self.spilled = False
         self.cursor = offset
+
+    def end_strict(self) -> None:
+        """In the profile `strict` a block is taken as a whole or not at all (R3)."""
+        if self.exact:
+            self.out.confirm()
+        else:
+            self.out.take_back("R3", "not one of the official grammars throughout")
+        self.out.deferring = False
+        self.exact = True
 
     def abandon(self, offset: int) -> None:
         """What is held up to `offset` is text after all (S2)."""
@@ -136,6 +146,13 @@ class Hold:
         self.tail_closers = False
         self.block = None
         self.standing = False
+
+    @property
+    def inside(self) -> bool:
+        """True inside of a marked block or invoke, where an unfinished tag matters to nobody."""
+        state = self.state
+        inside = state is State.INVOKE or state is State.VALUE or state is State.BLOCK
+        return inside and self.standing and not self.spilled
 
     @property
     def quiet(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dsml_core import blocks, tails
-from dsml_core.draft import Draft, Param
+from dsml_core.draft import BY_POLICY, Draft, Param
 from dsml_core.grammar import Kind, Tag
 from dsml_core.hold import Hold, State, Tail
 from dsml_core.jsontext import begins_as_json
@@ -125,6 +125,7 @@ def settle(hold: Hold, draft: Draft, body_end: int, end: int) -> None:
         hold.out.text(draft.start)
     start = hold.out.done
     hold.strip(end, draft.row if verdict.call else verdict.row, verdict.reason or "a tool call", draft.name)
+    hold.exact = hold.exact and draft.exact and (verdict.call or verdict.row in BY_POLICY)
     hold.report(draft.name, verdict, start, end, row=draft.row)
     hold.decided(end, recovered=int(verdict.call))
 

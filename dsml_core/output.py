@@ -6,7 +6,7 @@ reasoning rule, the strict profile) is kept until what follows confirms it or tu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dsml_core.events import Event, Rejected, Removed, Text, ToolCall
@@ -94,13 +94,17 @@ class Output:
         self._deferred = []
         self.deferring = False
 
-    def take_back(self) -> None:
+    def take_back(self, row: str = "T17", reason: str = "followed by more text") -> None:
         """What was deferred stays in the text, and is no call."""
         deferred, self._deferred = self._deferred, []
+        for index in range(len(self.rejected) - 1, -1, -1):
+            if not deferred or self.rejected[index].start < deferred[0].start:
+                break
+            self.rejected[index] = replace(self.rejected[index], removed=False)
         for event in deferred:
             if isinstance(event, ToolCall):
                 self.calls -= 1
-                self.reject(event.name, "T17", "followed by more text", event.start, event.end, removed=False)
+                self.reject(event.name, row, reason, event.start, event.end, removed=False)
             else:
                 self.visible(Text.of(event.start, event.end, event.text))
 

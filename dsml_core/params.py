@@ -71,6 +71,7 @@ def _end_orphan(hold: Hold, end: int, closed: bool) -> None:
         hold.out.text(end)
     else:
         start = hold.out.done
+        hold.exact = False
         hold.strip(end, "V10", "a parameter without an invoke")
         hold.out.reject(None, "V10", "a parameter without an invoke", start, end, removed=True)
     hold.decided(end, recovered=0)

@@ -11,7 +11,7 @@ from typing import Any
 from dsml_core import ending
 from dsml_core.draft import Judge
 from dsml_core.events import End, Event, Rejected, Removed, Text, ToolCall
-from dsml_core.grammar import BEGUN, CANDIDATE, Miss, lex
+from dsml_core.grammar import BEGUN, CANDIDATE, Miss
 from dsml_core.hold import Hold, State
 from dsml_core.policy import Policy
 from dsml_core.reader import SURELY, Reader
@@ -45,6 +45,9 @@ class Parser:
         self._at = 0  # offset of `_win`
         self._limit = 0  # where the others have to be told
         self._due = 0  # the same, 0 where the next delta needs a closer look
+        # The slow way, inside a tag that goes on: what came of it since it was last looked at.
+        self._waits = False
+        self._tag = ""
         self._speed_up()
 
     @property
@@ -53,7 +56,7 @@ class Parser:
         if self._quick:
             return len(self._win) + (self._at - self._out.done if self._keeps else 0)
         deferred = self._out.deferred_from
-        return self._tape.end - (self._out.done if deferred is None else deferred)
+        return self._tape.end + len(self._tag) - (self._out.done if deferred is None else deferred)
 
     @property
     def standing(self) -> bool:
@@ -97,7 +100,8 @@ class Parser:
             while self._reader.read_again():
                 self._reader.run(final=True)
             ending.finish(self._hold, end)
-        if end is End.STOP or end is End.LENGTH:
+        strict = self._hold.strict and not (self._hold.exact and self._hold.block is None)
+        if (end is End.STOP or end is End.LENGTH) and not strict:
             self._out.settle()
         self._out.take_back()
         self._out.text(self._tape.end)
@@ -108,6 +112,11 @@ class Parser:
 
     def _read(self, text: str) -> list[Event]:
         """The slow way."""
+        if self._waits and text.isascii() and not (">" in text or "<" in text or "|" in text or "\\" in text):
+            self._tag += text
+            if len(self._tag) < self._policy.candidate_limit:
+                return []
+            text = ""
         self._slow_down()
         self._reader.add(text)
         self._reader.run(final=False)
@@ -117,6 +126,7 @@ class Parser:
     def _speed_up(self) -> None:
         """Go the quick way where nothing is held, or all text is, in a value."""
         hold, out, reader = self._hold, self._out, self._reader
+        self._waits = bool(reader.win) and reader.waits
         if reader.win:
             return
         if hold.state is State.PROSE and out.deferred_from is None:
@@ -132,6 +142,9 @@ class Parser:
 
     def _slow_down(self) -> None:
         """Leave the quick way: tell the others what passed by on it."""
+        if self._tag:
+            self._reader.add(self._tag)
+            self._tag = ""
         if not self._quick:
             return
         passed = "".join(self._passed)
@@ -176,7 +189,7 @@ class Parser:
             if not before:
                 return index, False
             if before == "\n":
-                tag = lex(win, index, self._tools or (), self._policy.candidate_limit)
+                tag = self._reader.lexer.lex(win, index, patient=self._keeps and self._hold.standing)
                 if tag is not Miss.NO:
                     return index, tag is Miss.NOT_YET
             candidate = _candidate(win, index + 1)

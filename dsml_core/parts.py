@@ -41,6 +41,7 @@ class Choice:
         self.calls: list[ToolCall] = []  # recovered, not written
         self.leaks: list[ToolCall] = []  # recovered, but a native call came: they may lend it their arguments
         self.natives: dict[Key, NativeCall] = {}
+        self.written = 0  # recovered calls that were
         self.refused = False
         self.finished = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dsml_core import gaps, params
-from dsml_core.grammar import CANDIDATE, CANONICAL, CLOSERS, Kind, Miss, Tag, lex
+from dsml_core.grammar import CANDIDATE, CANONICAL, CLOSERS, UNFINISHED, Kind, Lexer, Miss, Tag
 from dsml_core.hold import Hold, State
 from dsml_core.jsontext import begins_as_json
 from dsml_core.machine import take
@@ -24,6 +24,7 @@ class Reader:
         self._tape = hold.tape
         self._out = hold.out
         self._judge = hold.judge
+        self.lexer = Lexer(hold.judge.tools or (), hold.judge.policy.candidate_limit)
         self._code: CodeSpan | None = None
         self._synced = 0  # the offset up to which the open value was looked at
 
@@ -36,6 +37,11 @@ class Reader:
         """Go on at offset `at`, the end of the text that is there."""
         self.win, self._code = "", None
         self._hold.cursor = self.at = at
+
+    @property
+    def waits(self) -> bool:
+        """True where an unfinished tag stands inside of a marked call: it matters to nobody before it ends."""
+        return self._hold.inside and UNFINISHED.match(self.win) is not None
 
     def run(self, final: bool) -> None:
         """Deal with all that can be dealt with; `final`: nothing follows."""
@@ -91,12 +97,13 @@ class Reader:
         Without any, the offset is the end of the text, or where a tag begins that the end cut off.
         """
         start, cut_off = self._hold.cursor - self.at, self._tape.end
+        patient = not final and self._hold.inside
         while True:
             candidate = CANDIDATE.search(self.win, start)
             if candidate is None:
                 return cut_off, None
             index = candidate.start()
-            tag = lex(self.win, index, self._judge.tools or (), self._judge.policy.candidate_limit)
+            tag = self.lexer.lex(self.win, index, patient)
             if tag is not Miss.NO and self._may_stand(tag, index, cut_off):
                 if isinstance(tag, Tag):
                     return self.at + index, tag

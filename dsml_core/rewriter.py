@@ -228,15 +228,16 @@ class Rewriter:
             self._refuse(choice, atom)
         for part in list(choice.live):
             self._resolve(part, End.NATIVE if choice.natives and not choice.refused else atom.end)
-        choice.finished = True
+        repeated, choice.finished = choice.finished, True
         if choice.natives or choice.refused:
             atom.called = choice.changed and not choice.refused
-        elif choice.calls:
-            atom.before += [Call(choice.index, number, call) for number, call in enumerate(choice.calls)]
+        elif choice.calls or choice.written:
             atom.called = True
             for call in choice.calls:
+                atom.before.append(Call(choice.index, choice.written, call))
+                choice.written += 1
                 self._report.calls.append(Recovered(call.name, call.row, call.end - call.start, call.start))
-        elif _is_emptied(choice):
+        elif _is_emptied(choice) and not repeated:
             atom.before.append(Say(choice.index, None, self._note(choice)))
         if not (atom.called or choice.natives or choice.refused):
             self._without_call(choice, atom)

@@ -35,7 +35,7 @@ def repair(golden: Golden, steps: Sequence[Step] | None = None) -> tuple[bytes, 
 def same_bytes(golden: Golden, one: bytes, other: bytes) -> bool:
     """True where two outputs of one response are equal, whatever its cuts were.
 
-    Of a response with CR line ends the lines count: where a cut comes between CR and LF, the LF belongs to what follows.
+    Of a response with CR line ends the lines count: where it is cut between CR and LF, the LF belongs to what follows.
     """
     return one == other or (b"\r" in golden.received and _lines(one) == _lines(other))
 

@@ -32,7 +32,10 @@ def decisions(outcome: Outcome) -> Iterator[str]:
     for span in decided["rejected"]:
         where = f"{span['end'] - span['start']} characters from {span['start']}"
         yield f"refused {_name(span)} ({span['row']}), {where}, {'removed' if span['removed'] else 'still text'}"
+    told = [span["start"] for span in [*decided["recovered"], *decided["rejected"]]]
     for span in decided["removed"]:
+        if span["start"] in told:
+            continue
         yield f"removed markup ({span['row']}), {span['end'] - span['start']} characters from {span['start']}"
     for place in decided["faults"]:
         yield f"fault in {place}: passed on as it came"

@@ -63,6 +63,8 @@ def _put(path: Path, golden: Golden) -> None:
             file.flush()
             os.fsync(file.fileno())
             draft.become(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path.parent)) from None  # a descriptor's error names no file
     finally:
         draft.drop()
 

@@ -49,13 +49,13 @@ _TELLING: Final = tuple(
         r"://([^\s\"'<>]+)",
         r"(?i)(?:[/\\]home|[/\\]users|~)[/\\]+([^/\\\s\"'<>]+)",
         r"(?:[0-9A-Fa-f]{1,4}[:\-]){3,}[0-9A-Fa-f]{1,4}",  # hardware address, fingerprint, IPv6
-        r"(?:(?:\\x|%)[0-9A-Fa-f]{2}){2,}",
+        r"(?:(?:\\+x|%)[0-9A-Fa-f]{2}){2,}",
         rf"(?i){_TITLES}[\\\"']*\s*[:=]\s*[\\\"']*([^\s\"'<>,;]+)",
         rf"(?i)name=[\"']\w*{_TITLES}[\"'][^<>]*>([^<>]*)",
         r"(?i)(?:bearer|basic)\s+([^\s\"'<>,;]+)",
     )
 )
-_NUMBERS = regex.compile(r"\d(?:[ .\-/():,+\u00a0]{0,2}\d)+")  # a number in groups: telephone, card, address, date
+_NUMBERS = regex.compile(r"\d(?:(?:,|[ .\-/():+\u00a0]{0,2})\d)+")  # a number in groups: telephone, card, address, date
 _TOKENS = regex.compile(r"[A-Za-z0-9_\-+/=.%~]{16,}")  # keys and ids, which punctuation may cut into short pieces
 _DATE = regex.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[+-]\d\d:?\d\d)?")
 _ENTITY = regex.compile(r"&#(?:(\d{1,7})|[xX]([0-9A-Fa-f]{1,6}));")

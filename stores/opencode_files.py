@@ -18,8 +18,7 @@ from stores import files
 from stores.backup import Backup, read_changes
 from stores.base import InUse, Message, NotWritten, Progress, Session, Store, Unreadable, Wanted, may_hold_markup
 from stores.fixing import Fixer, fixes
-from stores.jsontext import load
-from stores.opencode_parts import Stored, data_folder
+from stores.opencode_parts import Stored, as_object, data_folder
 from stores.running import refuse_if_running
 
 _VERSIONS: Final = (b"1", b"2")  # content of the file `migration`
@@ -44,7 +43,7 @@ class OpenCodeFiles(Store):
         self._check_version()
         infos = {info.stem: info for info in self.path.glob("session/*/*.json")}
         for folder in sorted((self.path / "message").iterdir()):
-            info = load(infos[folder.name].read_bytes(), str(infos[folder.name])) if folder.name in infos else {}
+            info = as_object(infos[folder.name].read_bytes(), str(infos[folder.name])) if folder.name in infos else {}
             times = info.get("time")
             changed = times.get("updated") if isinstance(times, dict) else None
             since = changed / 1000 if isinstance(changed, int | float) else folder.stat().st_mtime
@@ -68,8 +67,7 @@ class OpenCodeFiles(Store):
 
     def _in_order(self, folder: Path) -> list[Path]:
         def said(message: Path) -> tuple[float, str]:
-            data = load(message.read_bytes(), str(message))
-            times = data.get("time") if isinstance(data, dict) else None
+            times = as_object(message.read_bytes(), str(message)).get("time")
             created = times.get("created") if isinstance(times, dict) else None
             return created if isinstance(created, int | float) else 0, message.stem
 

@@ -40,8 +40,8 @@ class Stored:
     @classmethod
     def load(cls, session: Session, id: str, raw: bytes, raws: Mapping[str, bytes], where: str) -> Self:
         """`raw` is the message, `raws` its parts; `where` the store, for `Unreadable`."""
-        parts = {part: _object(raws[part], f"{where}, part {part}") for part in sorted(raws)}
-        return cls(session, id, _object(raw, f"{where}, message {id}"), parts, raws)
+        parts = {part: as_object(raws[part], f"{where}, part {part}") for part in sorted(raws)}
+        return cls(session, id, as_object(raw, f"{where}, message {id}"), parts, raws)
 
     def messages(self) -> Iterator[Message]:
         """The message as one of ours; what its tools gave out comes behind it, as texts a model may quote."""
@@ -98,7 +98,8 @@ def _is_text(part: Json) -> bool:
     return part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
-def _object(raw: Any, where: str) -> Json:
+def as_object(raw: Any, where: str) -> Json:
+    """The JSON object in bytes; `Unreadable` names the place where there is none."""
     value = load(raw, where) if isinstance(raw, bytes) else None
     if not isinstance(value, dict):
         raise Unreadable(f"{where}: not a JSON object")

@@ -216,6 +216,8 @@ def _errors(path: Path, otherwise: type[Unreadable | NotWritten]) -> Iterator[No
     """SQLite's errors as ours."""
     try:
         yield
+    except UnicodeDecodeError as error:  # a name in the schema
+        raise Unreadable(f"{path}: the database is damaged ({error})") from None
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", None) or 0
         if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

@@ -284,7 +284,10 @@ def test_no_body_makes_a_view_fail(data: bytes, kind: str, view: type[Any]) -> N
     assert shown(flow, view, "request")
 
 
-STRANGE: list[Any] = [7, "x", [], {}, {"decisions": 1, "mode": []}, {"outcome": "x", "policy": {"profile": "x"}}]
+STRANGE: list[Any] = [
+    *(7, "x", [], {}, {"decisions": 1, "mode": []}, {"outcome": "x", "policy": {"profile": "x"}}),
+    {"outcome": "x", "policy": dict.fromkeys(story.LASTING, "x")},
+]
 
 
 @pytest.mark.parametrize("record", STRANGE, ids=range(len(STRANGE)))

@@ -103,7 +103,7 @@ def test_what_is_seen_is_what_came_without_what_was_removed(name: str) -> None:
     assert "".join(texts(decided["message"])) == without(came, decided["removed"])
 
 
-# --- The leaks this project began with ---------------------------------------------------------------------------------
+# --- The leaks this project began with --------------------------------------------------------------------------------
 
 
 def test_there_are_nine_wrapped_tools() -> None:

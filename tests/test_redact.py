@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +41,9 @@ SECRETS = {
     "Stripe key": "rk_" + "live_51H8xY2eZvKYlo2C",
     "npm token": "npm" + "_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7",
     "JWT": "eyJ" + "hbGciOiJIUzI1NiJ9.eyJzdWIiOiJqb2huIn0.dBjftJeZ4CVP-mB92K27uhbUJU1p1r",
-    "private key": "-----BEGIN " + "PRIVATE KEY-----\nMIIEvQIBADANBg/k+q9hkiG/9w0B+AQE/FAA=\n-----END " + "PRIVATE KEY-----",
+    "private key": "-----BEGIN "
+    + "PRIVATE KEY-----\nMIIEvQIBADANBg/k+q9hkiG/9w0B+AQE/FAA=\n-----END "
+    + "PRIVATE KEY-----",
     "bearer header": "Authorization: Bearer " + "q7Zt1",
     "basic header": "Basic " + "Ym9iOng=",
     "password": "password=" + "x9Z",
@@ -54,7 +56,7 @@ SECRETS = {
     "US telephone": "(555) 010-42 17",
     "e-mail": "jo.li@ex-corp.de",
     "e-mail in Chinese text": "请联系张三zhang.san@例子.cn谢谢",
-    "card number": "4111 1111 1111 1111",
+    "card number": "5425 2334 3010 9903",
     "IBAN": "DE89 3704 0044 0532 0130 00",
     "IPv4 address": "10.1.22.33",
     "IPv6 address": "fd00:12:a:7::1",
@@ -153,11 +155,17 @@ def pieces(*frames: bytes) -> Golden:
     return Golden(CHAT, True, tuple(Step(0, frame) for frame in frames), request=asked)
 
 
-PLACES = list(planted("x"))
+def some(first: Iterable[str], second: Iterable[str], fast: Callable[[str, str], bool]) -> list[Any]:
+    """All pairs; those that are not `fast` are left out in a hurry."""
+    return [pytest.param(one, two, marks=() if fast(one, two) else pytest.mark.slow) for one in first for two in second]
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("kind", SECRETS)
+ALWAYS = ("GitLab token", "e-mail in Chinese text", "Windows home path")
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"), some(SECRETS, planted("x"), lambda kind, place: place == "text" or kind in ALWAYS)
+)
 def test_no_secret_is_left(kind: str, place: str) -> None:
     golden = planted(SECRETS[kind])[place]
     made = making.make(golden)
@@ -166,8 +174,7 @@ def test_no_secret_is_left(kind: str, place: str) -> None:
     assert [word for word in fragments(SECRETS[kind]) if word in text] == []
 
 
-@pytest.mark.parametrize("kind", SECRETS)
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(("kind", "wire"), some(SECRETS, WIRES, lambda kind, _: kind in ALWAYS))
 def test_no_secret_is_left_on_any_wire(kind: str, wire: str) -> None:
     text = f"I am {SECRETS[kind]} and {LEAK % SECRETS[kind]}"
     asked = json.dumps(request(wire)).encode()
@@ -194,9 +201,9 @@ def test_every_golden_can_be_redacted_and_decides_the_same(name: str) -> None:
     assert made.redacted
     assert golden.expected and made.expected
     for key in ("recovered", "removed", "rejected"):
-        assert [
-            {fact: span[fact] for fact in span if fact != "name"} for span in made.expected.decided[key]
-        ] == [{fact: span[fact] for fact in span if fact != "name"} for span in golden.expected.decided[key]]
+        assert [{fact: span[fact] for fact in span if fact != "name"} for span in made.expected.decided[key]] == [
+            {fact: span[fact] for fact in span if fact != "name"} for span in golden.expected.decided[key]
+        ]
     assert made.expected.decided["message"]["finish"] == golden.expected.decided["message"]["finish"]
     assert [len(step.data or b"") for step in made.steps] == [len(step.data or b"") for step in golden.steps]
     assert [step.ms for step in made.steps] == [step.ms for step in golden.steps]
@@ -213,7 +220,7 @@ def redacted(*texts: str, names: tuple[str, ...] = ()) -> list[str]:
 KEPT = [
     "a is the of it, so be it: 7, 12, 345!",
     live('<{M}tool_calls>\n<{M}invoke name="">\n<{M}parameter name="" string="true">'),
-    live('</{M} parameter>\n</{M} invoke>\n</{M} calls>'),
+    live("</{M} parameter>\n</{M} invoke>\n</{M} calls>"),
     live("<{B}end\u2581of\u2581sentence{B}>"),
     live("<{M}inv name>  </{M}param>"),
     live("<{B}DS" + "ML{B}toolcalls></DS" + "ML_invoke>"),
@@ -257,7 +264,7 @@ def test_a_date_stays_one() -> None:
     assert redacted("2026-03-04T05:06:07.89Z") == ["1111-11-11T11:11:11.11Z"]
 
 
-@pytest.mark.parametrize("entity", ["&#106;", "&#74;", "&#x6a;", "&#24352;", "&#1078;"])
+@pytest.mark.parametrize("entity", ["&#106;", "&#74;", "&#x6a;", "&#24352;", "&#1080;"])
 def test_an_entity_of_a_letter_becomes_another(entity: str) -> None:
     (made,) = redacted(entity + "1")
     assert made != entity + "1" and len(made) == len(entity) + 1
@@ -265,7 +272,9 @@ def test_an_entity_of_a_letter_becomes_another(entity: str) -> None:
 
 
 TEXTS = st.text(
-    st.one_of(st.characters(codec="utf-8"), st.sampled_from("abcXYZ019 /\\.@:-_<>&#;\"'\n\u8bf7\uff5c\u00e9\U0001f600")),
+    st.one_of(
+        st.characters(codec="utf-8"), st.sampled_from("abcXYZ019 /\\.@:-_<>&#;\"'\n\u8bf7\uff5c\u00e9\U0001f600")
+    ),
     max_size=80,
 )
 
@@ -290,7 +299,9 @@ def test_no_long_word_is_left(words: list[str], between: str) -> None:
     (made,) = redacted(between.join(words))
     meant = {"string", "true", "false", "null", "name", "tool", "tools", "call", "calls", "item", "http", "https"}
     for word in words:
-        if word.lower() not in meant | WIRE_WORDS and not re.search("(?i)dsml|inv|param|tool|call|func|quot|apos", word):
+        if word.lower() not in meant | WIRE_WORDS and not re.search(
+            "(?i)dsml|inv|param|tool|call|func|quot|apos", word
+        ):
             assert word not in re.findall("[A-Za-z]+", made)
 
 

@@ -210,6 +210,15 @@ def test_reasoning_under_two_names_is_one_text() -> None:
     assert sum(len(delta.get("tool_calls", [])) for delta in deltas) == 1
 
 
+def test_a_finish_that_comes_twice_is_the_same_twice() -> None:
+    for text, calls, said_ in ((LEAK, 1, ""), (REJECTED, 0, "[removed malformed call]")):
+        data = [chat_chunk({"role": "assistant", "content": text}), chat_chunk({}, "stop"), chat_chunk({}, "stop")]
+        out, _ = repaired("openai-chat", data)
+        assert out.count(b'"finish_reason":"tool_calls"') == 2 * calls
+        assert out.count(b'"tool_calls":[') == calls
+        assert said("openai-chat", out) == said_
+
+
 # -- envelopes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from hypothesis import given, settings
@@ -29,6 +30,7 @@ FRAGMENTS = [
     "</",
     "\u20ac",
 ]
+NOTE = re.compile(r"\[removed (malformed )?(\w+ )?call\]")
 texts = st.lists(st.sampled_from(FRAGMENTS), max_size=6).map("".join)
 ARGUMENTS = ["{}", "", '{"command": "ls"}', '{"command": "l', f'{{"path": "x"}}</{MARK}parameter>', '{"path": "<"}']
 
@@ -98,6 +100,5 @@ def test_what_is_seen_and_what_is_removed_is_what_came(wire: str, text: str, siz
     pieces_ = [text[at : at + size] for at in range(0, len(text), size)]
     out, repairer = repaired(wire, stream(wire, [Says(pieces_)]))
     seen = see(wire, out).text
-    note = "[removed malformed call]"
     removed = "".join(span.text for span in repairer.report.removed)
-    assert Counter(seen.removesuffix(note)) + Counter(removed) == Counter(text)
+    assert Counter(NOTE.sub("", seen)) + Counter(removed) == Counter(text)

@@ -50,7 +50,7 @@ class Anthropic(Wire):
             self._remember(body["message"])
         elif kind == "message_delta":
             reason = body["delta"].get("stop_reason")
-            return [Finish(0, end=_ENDS.get(reason, End.STOP))] if reason else []
+            return [Finish(0, end=_ENDS.get(str(reason), End.STOP))] if reason else []
         elif kind == "message_stop":
             self._stopped = True
             return [Done(0)]
@@ -121,7 +121,7 @@ class Anthropic(Wire):
                 atoms.append(Delta(0, index, block[kind], reasoning=_TEXTS[kind], fields=(kind,)))
             elif kind == "tool_use":
                 atoms.append(Native(0, index, block.get("name"), _arguments(block), ends=True))
-        return [*atoms, Finish(0, end=_ENDS.get(body.get("stop_reason") or "", End.STOP))]
+        return [*atoms, Finish(0, end=_ENDS.get(str(body.get("stop_reason")), End.STOP))]
 
     def write_body(self, body: Body, atoms: Sequence[Atom]) -> Body:
         content = []

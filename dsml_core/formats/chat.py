@@ -14,7 +14,9 @@ from dsml_core.parts import Part
 
 _REASONING = ("reasoning_content", "reasoning")  # DeepSeek's name and the gateways'
 _SAID = (*_REASONING, "content", "tool_calls", "function_call")
+_BASE = ("id", "object", "created", "model", "system_fingerprint", "provider")
 _ENDS = {"length": End.LENGTH, "content_filter": End.REFUSAL}
+_TOOL_FINISH = "tool_calls"
 
 
 class Chat(Wire):
@@ -33,7 +35,7 @@ class Chat(Wire):
             if isinstance(said, dict):
                 atoms += _read_said(_index(choice), said, ends=False)
             if reason := choice.get("finish_reason"):
-                atoms.append(Finish(_index(choice), end=_ENDS.get(reason, End.STOP)))
+                atoms.append(Finish(_index(choice), end=_ENDS.get(str(reason), End.STOP)))
         if not atoms and body.get("error"):
             atoms.append(Failed(0))
         return atoms
@@ -54,7 +56,7 @@ class Chat(Wire):
         return [self._chunk(choice, {"tool_calls": [{"index": index, **self._tool_call(choice, index, call)}]})]
 
     def stop(self, choice: int) -> list[Body]:
-        return [self._chunk(choice, {}, "tool_calls")]
+        return [self._chunk(choice, {}, _TOOL_FINISH)]
 
     def noop(self, choice: int) -> Body:
         return self._chunk(choice, {"content": ""})
@@ -66,14 +68,17 @@ class Chat(Wire):
             said = choice.get("message")
             if isinstance(said, dict):
                 atoms += _read_said(_index(choice), said, ends=True)
-                atoms.append(Finish(_index(choice), end=_ENDS.get(choice.get("finish_reason") or "", End.STOP)))
+                atoms.append(Finish(_index(choice), end=_ENDS.get(str(choice.get("finish_reason")), End.STOP)))
         return atoms
 
     def write_body(self, body: Body, atoms: Sequence[Atom]) -> Body:
         choices = []
         for choice in dicts(body.get("choices")):
             mine = [atom for atom in atoms if atom.choice == _index(choice)]
-            said = _put(choice.get("message"), mine)
+            if not mine:
+                choices.append(choice)
+                continue
+            said = _put(choice["message"], mine)
             inserts = [insert for atom in mine for insert in atom.before]
             calls = [
                 self._tool_call(_index(choice), insert.index, insert.call)
@@ -92,7 +97,7 @@ class Chat(Wire):
 
     def _remember(self, body: Body) -> None:
         if not self.base and body.get("choices"):
-            self.base = {key: value for key, value in body.items() if key not in ("choices", "usage")}
+            self.base = {key: body[key] for key in _BASE if key in body}
 
     def _chunk(self, choice: int, delta: Body, finish: str | None = None) -> Body:
         return self.base | {"choices": [{"index": choice, "delta": delta, "finish_reason": finish}]}
@@ -166,7 +171,7 @@ def _put_finish(choice: Body, atoms: Sequence[Atom]) -> Body:
     finish = next((atom for atom in atoms if isinstance(atom, Finish)), None)
     reason = choice.get("finish_reason") if finish is not None else None
     if finish is not None and finish.called and reason != "function_call":
-        reason = "tool_calls"
+        reason = _TOOL_FINISH
     new = {**choice, "finish_reason": reason}
     if new.get("logprobs") and any(isinstance(atom, Delta) and atom.shown is not None for atom in atoms):
         new["logprobs"] = None  # they tell the tokens of the text that is gone

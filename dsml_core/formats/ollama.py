@@ -94,7 +94,7 @@ class Ollama(Wire):
 
 
 def _read_finish(body: Body) -> Finish:
-    return Finish(0, end=_ENDS.get(body.get("done_reason") or "", End.STOP))
+    return Finish(0, end=_ENDS.get(str(body.get("done_reason")), End.STOP))
 
 
 def _tool_call(call: ToolCall) -> Body:

@@ -55,7 +55,8 @@ async def answered(wire: str, confdir: Path, *replies: Reply, **ours: Any) -> tu
     """What the official client makes of these answers of the provider, one a request."""
     async with provider(replies[0]) as upstream:
         upstream.then = list(replies[1:])
-        async with in_process(confdir, upstream.port, **({"dsml_resume": "1"} | ours)) as (port, _):
+        given = {"dsml_resume": "1", "dsml_idle_flush": "5"} | ours  # a busy machine is no silence
+        async with in_process(confdir, upstream.port, **given) as (port, _):
             return await ask(wire, port, request(wire)), upstream
 
 

@@ -113,6 +113,20 @@ def test_without_a_list_of_flows_the_last_ones_are_told_of(confdir: Path, tmp_pa
     run(check())
 
 
+def test_a_page_that_cannot_be_written_at_the_end_is_said(
+    confdir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    async def check() -> None:
+        async with in_process(confdir, 1, dsml_report=str(folder / "page.html")):
+            folder.rmdir()
+
+    run(check())
+    assert "dsml: the page of dsml_report was not written" in caplog.text
+
+
 @pytest.mark.parametrize("coding", ["", "gzip"])
 def test_the_body_is_what_the_client_got_also_when_mitmproxy_stores_it(coding: str, confdir: Path) -> None:
     async def check() -> None:
@@ -194,7 +208,7 @@ def test_after_a_reload_it_is_seen_as_before(confdir: Path, tmp_path: Path) -> N
             os.utime(script, (2_000_000_000, 2_000_000_000))
             await running.says("Replacing existing dsml diff contentview")
             await once(port, PATHS[CHAT], request(CHAT))
-            await running.says(r"(?s)recovered 1 call.*recovered 1 call.*recovered 1 call")
+            await running.says(r"(?s)dsml: recovered 1 call.*dsml: recovered 1 call")
             assert await running.stop() == 0
             assert "Traceback" not in running.log
         assert [json.loads(line)["decision"] for line in log.read_text().splitlines()] == ["recovered", "removed"] * 2

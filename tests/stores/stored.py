@@ -319,4 +319,5 @@ def content(folder: Path) -> dict[str, Any]:
 def rows(path: Path) -> dict[str, list[Any]]:
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        db.text_factory = bytes
         return {table: db.execute(f'SELECT * FROM "{table}" ORDER BY 1').fetchall() for table in tables}

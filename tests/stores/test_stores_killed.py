@@ -30,7 +30,7 @@ def rewrite(path: Path) -> None:
         store.rewrite(ALL)
 
 
-def in_child(work: Callable[[], None]) -> int:
+def in_child(work: Callable[[], object]) -> int:
     """The number of a process that does the work and ends."""
     child = os.fork()
     if child == 0:
@@ -99,9 +99,7 @@ def test_killed_at_a_random_line(store: Store) -> None:
     """By lines run instead of time: short moments are hit as often as long ones."""
     store.put_back()
     read, write = os.pipe()
-    os.waitpid(
-        in_child(lambda: os.write(write, b"%d" % lines_run(lambda: rewrite(store.path), sys.maxsize)) and None), 0
-    )
+    os.waitpid(in_child(lambda: os.write(write, b"%d" % lines_run(lambda: rewrite(store.path), sys.maxsize))), 0)
     total = int(os.read(read, 100))
     seen = set()
     chance = random.Random(store.path.name)
