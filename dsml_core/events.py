@@ -10,23 +10,17 @@ from enum import Enum
 from typing import Any
 
 
-@dataclass(init=False, slots=True)
+@dataclass(slots=True)
 class Text:
     """Visible text, `text == fed[start:end]`.
 
-    Never changed once made. Each delta makes one: a constructor, or to be frozen, would cost more than all else there.
+    Not to be changed once made. It is not frozen, since each delta makes one, and to make a frozen one would cost more
+    than all else that is done for a delta.
     """
 
     start: int
     end: int
     text: str
-
-    @classmethod
-    def of(cls, start: int, end: int, text: str) -> Text:
-        """The event with these fields."""
-        event = cls()
-        event.start, event.end, event.text = start, end, text
-        return event
 
 
 @dataclass(frozen=True, slots=True)

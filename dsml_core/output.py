@@ -41,7 +41,7 @@ class Output:
     def text(self, end: int) -> None:
         """Everything up to offset `end` stays."""
         if end > self.done:
-            self.visible(Text.of(self.done, end, self.tape.cut(self.done, end)))
+            self.visible(Text(self.done, end, self.tape.cut(self.done, end)))
             self._decided(end)
 
     def visible(self, event: Text) -> None:
@@ -106,7 +106,7 @@ class Output:
                 self.calls -= 1
                 self.reject(event.name, row, reason, event.start, event.end, removed=False)
             else:
-                self.visible(Text.of(event.start, event.end, event.text))
+                self.visible(Text(event.start, event.end, event.text))
 
     def read_prose(self) -> Quoting:
         """The quoting reader, after all visible text up to `done`."""

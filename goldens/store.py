@@ -46,7 +46,10 @@ def write(folder: Path, name: str, golden: Golden) -> bool:
         raise ValueError(f"{name!r} is not the name of a file")
     if (folder / name).exists():
         return False
-    _put(folder / name, golden)
+    try:
+        _put(folder / name, golden)
+    except FileExistsError:  # somebody else was faster
+        return False
     return True
 
 
