@@ -78,7 +78,7 @@ class Capture:
     @command.command("dsml.capture")  # type: ignore[untyped-decorator]
     def capture(self, flows: Sequence[flow.Flow], folder: mitmproxy.types.Path = _UNSET) -> Sequence[str]:
         """Write golden fixtures of responses into a folder, that of dsml_capture if none is given."""
-        path = str(folder) if isinstance(folder, str) else self._settings.capture
+        path = folder or self._settings.capture
         if not path:
             raise exceptions.CommandError(_NO_FOLDER)
         try:

@@ -79,23 +79,20 @@ class Expression:
 
 
 class Text:
-    """Any text."""
+    """Any text that could be typed."""
 
     expects = "a text, or empty"
-
-    def parse(self, text: str) -> str:
-        return text
-
-
-class PathName:
-    """The path of a file, or nothing."""
-
-    expects = "a path, or empty"
 
     def parse(self, text: str) -> str:
         if "\0" in text:
             raise ValueError(text)
         return text
+
+
+class PathName(Text):
+    """The path of a file or folder, or nothing."""
+
+    expects = "a path, or empty"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from dsml_core.answers import Answers
 logger = logging.getLogger("dsml")
 
 ALIVE = 10.0  # seconds of silence after which the client gets a sign of life
+PATIENCE = 300.0  # seconds of the provider's silence after which the answer is given up
 
 Item = Response | bytes | str | None  # the head of a response, bytes of its body, why it broke off, its good end
 
@@ -102,7 +103,7 @@ class Resumption:
         self._send = send
         self._repetition: Repetition | None = None
         self._out: list[bytes] = []
-        self._sent_at = time.monotonic()
+        self._sent_at = self._heard_at = time.monotonic()
         self._stepped = False
 
     def stepped(self) -> bool:
@@ -148,12 +149,15 @@ class Resumption:
     def _bridge(self) -> None:
         """The provider is silent."""
         self._out.append(self._pipe.flush_idle())
-        if time.monotonic() - self._sent_at >= ALIVE:
+        if time.monotonic() - self._heard_at >= PATIENCE:
+            self._failed(f"silent for {PATIENCE:.0f} seconds")
+        elif time.monotonic() - self._sent_at >= ALIVE:
             self._out.append(self._pipe.noop())
 
     def _begin(self) -> bool:
         if self._made < self._attempts:
             self._made += 1
+            self._heard_at = time.monotonic()
             self._repetition = self._send(self._pipe.shown)
             logger.info("dsml: the call was lost, the request is sent again (%d of %d)", self._made, self._attempts)
         if self._repetition is None:
@@ -161,6 +165,7 @@ class Resumption:
         return self._repetition is not None
 
     def _handle(self, item: Item) -> None:
+        self._heard_at = time.monotonic()
         if isinstance(item, Response):
             self._head(item)
         elif isinstance(item, str):

@@ -88,7 +88,7 @@ class ResumingStream(PushingStream):
         if not isinstance(pipe, ResumablePipe) or resumption is None or self._end is None:
             return
         yield from self._push(resumption.take())
-        if not resumption.stepped():  # there is no addon any more that answers the hook
+        if not resumption.stepped() or self.flow.error:  # no addon answers the hook any more; the flow was killed
             resumption.cancel()
             yield from self._push(pipe.give_up())
         if resumption.over:

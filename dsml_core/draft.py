@@ -208,6 +208,8 @@ class Judge:
                 if not raw.strip() or _MARKER.search(raw):
                     continue
             kept.append(param)
+        if draft.wrapped and not any(param.closed for param in kept):
+            return []  # V26: at least one must be complete
         return kept
 
     def _from_params(self, params: list[Param], tool: Tool | None, literals: bool, cut: Cut) -> dict[str, Any]:

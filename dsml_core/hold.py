@@ -159,9 +159,9 @@ class Hold:
         """True in a value where text without a tag only has to be kept."""
         return not self.spilled and self.value is not None and (self.value.marked or self.draft is not None)
 
-    def spill(self) -> None:
-        """The hold is too long (S3): it goes out, and nothing runs until its invoke has closed."""
+    def spill(self, limit: int) -> None:
+        """What is held reaches beyond offset `limit` (S3): it goes out, and nothing runs until its invoke has closed."""
         self.spilled = True
         start = self.draft.start if self.draft is not None else self.out.done
         name = self.draft.name if self.draft is not None else None
-        self.out.reject(name, "S3", "longer than the hold limit", start, self.cursor, removed=False)
+        self.out.reject(name, "S3", "longer than the hold limit", start, limit, removed=False)

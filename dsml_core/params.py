@@ -23,7 +23,7 @@ def open_param(hold: Hold, tag: Tag, offset: int) -> None:
         _self_closing_param(hold, tag, name, offset)
         return
     string = tag.attrs["string"].strip().lower() == "true" if typed else None
-    hold.value = OpenValue(name, string, offset, end, tag.marked, protected=not hold.second, eager=hold.second)
+    hold.value = OpenValue(name, string, offset, end, tag.marked, hold.second)
     hold.state = State.VALUE
 
 

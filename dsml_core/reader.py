@@ -61,12 +61,9 @@ class Reader:
         value, strings = hold.value, hold.json
         if hold.spilled:
             return False
-        weak = None if value is None else value.loose or value.weak
-        if weak is not None:
-            params.end_at(hold, weak)
-        elif value is not None and value.skipped is not None:
-            hold.value = value.unprotected()
-            hold.cursor = self._synced = value.start
+        end = None if value is None else value.loose or value.weak or value.skipped
+        if end is not None:
+            params.end_at(hold, end)
         elif strings is not None and strings.inside and strings.skipped is not None:
             strings.give_up()
             hold.cursor = strings.skipped
@@ -193,11 +190,11 @@ class Reader:
         if strings is not None:
             strings.advance(gap)
         end = offset + (tag.length if tag is not None else 0)
-        if not hold.spilled and self._over_limit(end):
+        if not hold.spilled and end > self._limit(end):
             if hold.draft is None or not hold.draft.holding:
                 hold.abandon(offset)
                 return True
-            hold.spill()
+            hold.spill(self._limit(end))
         hold.cursor = offset
         if tag is None:
             return False
@@ -214,14 +211,15 @@ class Reader:
         self._synced = hold.cursor
         return True
 
-    def _over_limit(self, end: int) -> bool:
-        hold, held = self._hold, end - self._out.done
+    def _limit(self, end: int) -> int:
+        """The offset up to which may be held; `end` is what has to be."""
+        hold, start = self._hold, self._out.done
         if hold.state is State.TAIL:
-            return held > self._judge.policy.hold_limit
-        limit = hold.judge.limit(hold.draft, hold.value)
-        if held > limit and hold.json is not None and self._holds_json():
-            limit = hold.judge.limit(hold.draft, None) if hold.draft is not None else self._judge.policy.hold_limit
-        return held > limit
+            return start + self._judge.policy.hold_limit
+        limit = start + hold.judge.limit(hold.draft, hold.value)
+        if end <= limit or hold.json is None or not self._holds_json():
+            return limit
+        return start + (hold.judge.limit(hold.draft, None) if hold.draft is not None else self._judge.policy.hold_limit)
 
     def _holds_json(self) -> bool:
         """Decided by the characters up to the limit, so that chunks do not matter."""
@@ -239,15 +237,15 @@ class Reader:
         assert value is not None
         offset, tag = self._find(final)
         end = offset + (tag.length if tag is not None else 0)
-        if not hold.spilled and self._over_limit(end):
-            hold.spill()
+        if not hold.spilled and end > self._limit(end):
+            hold.spill(self._limit(end))
         if hold.draft is None and not value.marked and self._is_text(offset, tag):
             return True
         hold.cursor = offset
         if tag is None:
             return False
         self._advance_value(offset)
-        role = value.role(tag, offset)
+        role = value.role(tag, offset, hold.spilled)
         if role is Role.DATA:
             hold.cursor = end
         elif role is Role.NEXT and value.weak is not None:

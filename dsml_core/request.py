@@ -130,7 +130,7 @@ def sanitize(wire: str, body: Body, tools: Tools | None = None, policy: Policy |
     `tools` and `policy` are those of the response's parser; `policy.quoted` keeps what a model quoted. The request's
     tool choice and the limits of a stream do not count: a message is cleaned alike in every request that replays it.
     """
-    if not any(map(may_leak, assistant_texts(wire, body))):
+    if not may_leak("\n".join(assistant_texts(wire, body))):
         return body
     lasting = replace(policy or Policy(), calls=True)
 

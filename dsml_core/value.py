@@ -40,9 +40,10 @@ _BOUNDS = frozenset({Kind.BLOCK_OPEN, Kind.INVOKE_OPEN, Kind.PARAM_OPEN})
 
 @dataclass(slots=True)
 class OpenValue:
-    """A value being read. `protected=False`: the second reading, without fences and CDATA.
+    """A value being read.
 
-    `eager`: opened in it, when it is known that no better closer follows: the first possible one counts.
+    `eager`: opened in a second reading, when it is known that no better closer follows: nothing protects
+    markup in it, and the first possible closer counts.
     `loose`: in CDATA, the first closer outside of a fence that no opener in it explains: the end if `]]>` never comes.
     """
 
@@ -51,23 +52,18 @@ class OpenValue:
     opener: int
     start: int
     marked: bool
-    protected: bool = True
     eager: bool = False
     cdata: bool | None = None
     blank: bool = True
     weak: Weak | None = None
     loose: Weak | None = None
-    skipped: int | None = None  # the first closer that only its protection made data
+    skipped: Weak | None = None  # the first closer that only its protection made data (T16)
     _first: str = ""
     _last: str = ""
     _shown: int = 0  # parameters that are open in the CDATA
     _fences: Fences = field(default_factory=Fences)
     _fence_id: int = 0
     _depth: dict[Kind, int] = field(default_factory=dict)
-
-    def unprotected(self) -> OpenValue:
-        """The same value for a second reading: its first closer counts (T16)."""
-        return OpenValue(self.name, self.string, self.opener, self.start, self.marked, protected=False)
 
     def advance(self, text: str) -> None:
         """Read on in the value, at the latest before a tag's role is asked for."""
@@ -77,29 +73,27 @@ class OpenValue:
         self.blank = self.blank and not text.strip()
         self._last = (self._last + text[-LOOK_BACK:])[-LOOK_BACK:]
 
-    def role(self, tag: Tag, at: int) -> Role:
-        """What `tag` at offset `at` is."""
+    def role(self, tag: Tag, at: int, spilled: bool = False) -> Role:
+        """What `tag` at offset `at` is. `spilled`: the value goes out as text, so what an opener in it opens is data."""
         if self.cdata is None:
             self.cdata = self._first.upper().startswith("<![CDATA[")
         if tag.dropped_lt and tag.kind in OPENERS and not self.blank:
             return Role.DATA  # N2: a table row or a quoted marker
-        ending = "]]>" if self.cdata else ""
-        fenced = self.protected and self._fences.inside and not self._fences.closes_here(ending)
-        if self.protected and self.cdata:
-            if tag.kind is Kind.PARAM_CLOSE and not fenced and self._last.rstrip().endswith("]]>"):
-                return Role.END
+        fenced = not self.eager and self._fences.inside and not self._fences.closes_here("]]>" if self.cdata else "")
+        closed = self.cdata and self._last.rstrip().endswith("]]>")
+        if self.cdata and not self.eager and (fenced or not closed):
             if not fenced and self._ends_cdata(tag, at):
                 return Role.NEXT
             return self._skip(tag, at)
-        if fenced and self._in_its_fence(tag):
+        if (fenced or spilled) and self._in_its_fence(tag):
             return self._skip(tag, at)
         if tag.kind in _BOUNDS:
             return Role.NEXT if tag.marked else Role.DATA
-        if tag.kind is Kind.PARAM_CLOSE and (tag.marked or not self.marked):
+        if tag.kind is Kind.PARAM_CLOSE and (tag.marked or closed or not self.marked):
             return Role.END
-        if tag.kind in CLOSERS and self.weak is None and self._counts(tag):
+        if tag.kind in CLOSERS and (self.weak is None or closed) and self._counts(tag):
             self.weak = Weak(at, tag)
-            return Role.NEXT if self.eager else Role.DATA
+            return Role.NEXT if self.eager or closed else Role.DATA
         return Role.DATA
 
     def _ends_cdata(self, tag: Tag, at: int) -> bool:
@@ -125,8 +119,8 @@ class OpenValue:
         return tag.marked or tag.kind is Kind.PARAM_CLOSE or not (self.marked or tag.kind is Kind.BARE_CLOSE)
 
     def _skip(self, tag: Tag, at: int) -> Role:
-        if self.skipped is None and tag.kind in CLOSERS and (tag.marked or tag.kind is Kind.PARAM_CLOSE):
-            self.skipped = at
+        if self.skipped is None and tag.kind is Kind.PARAM_CLOSE and (tag.marked or not self.marked):
+            self.skipped = Weak(at, tag)
         return Role.DATA
 
     def _in_its_fence(self, tag: Tag) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 from goldens.format import Golden, GoldenError, dumps, loads
@@ -31,10 +33,11 @@ def read(path: Path) -> Golden:
 
 def prepare(folder: Path) -> None:
     """Make sure that goldens can be written into `folder`, making it if need be. Raises `OSError`."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = _Draft(folder)
-    os.close(draft.descriptor)
-    draft.drop()
+    with _naming(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = _Draft(folder)
+        os.close(draft.descriptor)
+        draft.drop()
 
 
 def write(folder: Path, name: str, golden: Golden) -> bool:
@@ -59,17 +62,25 @@ def overwrite(path: Path, golden: Golden) -> None:
 
 
 def _put(path: Path, golden: Golden) -> None:
-    draft = _Draft(path.parent)
+    with _naming(path.parent):
+        draft = _Draft(path.parent)
+        try:
+            with os.fdopen(draft.descriptor, "wb") as file:
+                file.write(dumps(golden).encode())
+                file.flush()
+                os.fsync(file.fileno())
+                draft.become(path)
+        finally:
+            draft.drop()
+
+
+@contextlib.contextmanager
+def _naming(folder: Path) -> Iterator[None]:
+    """Errors name the folder: a file without a name would have none, and nobody knows the other."""
     try:
-        with os.fdopen(draft.descriptor, "wb") as file:
-            file.write(dumps(golden).encode())
-            file.flush()
-            os.fsync(file.fileno())
-            draft.become(path)
+        yield
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path.parent)) from None  # a descriptor's error names no file
-    finally:
-        draft.drop()
+        raise OSError(error.errno, error.strerror, str(folder)) from None
 
 
 class _Draft:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -67,7 +68,7 @@ _WIDE = {  # UTF-8 width of a letter -> letters of that width
     4: "".join(map(chr, range(0x20000, 0x20040))),
 }
 _DIGITS = {2: "\u0661", 3: "\uff11", 4: "\U0001d7d1"}  # the same for digits that are not ASCII
-_ATTEMPTS = 2000
+_ATTEMPTS = 50
 
 
 class Words:
@@ -81,16 +82,24 @@ class Words:
         self._found: dict[str, None] = {}  # in order of appearance
         self._singles: dict[str, None] = {}  # one character: replaced only where it tells something
         self._telling: set[str] = set()
+        self._learnt: set[str] = set()  # most strings of a stream come again in each frame
+        self._applied: dict[tuple[str, frozenset[str]], str] = {}
+        self._tried: Counter[str] = Counter()  # by the form of a word: the placeholders tried
         self._placeholders: dict[str, str] = {}
         self._used = {word for name in listed for word in _WORD.findall(_lower(name))}
 
     def learn(self, text: str) -> None:
-        """Note what is to be replaced in `text`."""
-        in_text(text, self._learn)
+        """Note what is to be replaced in `text`. Not to be called once `apply` was."""
+        if text not in self._learnt:
+            self._learnt.add(text)
+            in_text(text, self._learn)
 
     def apply(self, text: str, kept: frozenset[str] = frozenset()) -> str:
-        """`text` with placeholders; the words in `kept`, lower case, stay here. To be called when all is learnt."""
-        return in_text(text, lambda plain: self._apply(plain, kept))
+        """`text` with placeholders; the words in `kept`, lower case, stay here."""
+        made = self._applied.get((text, kept))
+        if made is None:
+            made = self._applied[text, kept] = in_text(text, lambda plain: self._apply(plain, kept))
+        return made
 
     def number(self, text: str) -> str:
         """A JSON number with placeholders."""
@@ -163,13 +172,14 @@ class Words:
         """A new placeholder. Where a short form has no more, one is used again."""
         shape = "".join(map(_class_of, word))
         made = word
-        for number in range(_ATTEMPTS):
-            chosen = random.Random(f"{shape} {number}")  # not of the word, only of its form
+        for _ in range(_ATTEMPTS):
+            self._tried[shape] += 1
+            chosen = random.Random(f"{shape} {self._tried[shape]}")  # not of the word, only of its form
             made = "".join(
-                old if kind == "-" else _letter(kind, position, word, chosen)
+                old if kind == "-" else _letter(kind, position, len(word), chosen)
                 for position, (old, kind) in enumerate(zip(word, shape, strict=True))
             )
-            if made not in self._used and made not in self._found and made not in _KEPT | WIRE_WORDS:
+            if made not in self._used and made not in self._found and made not in _KEPT and made not in WIRE_WORDS:
                 break
         self._used.add(made)
         return made
@@ -243,11 +253,11 @@ def _class_of(character: str) -> str:
     return str(width) if character.isalpha() else "-"
 
 
-def _letter(kind: str, position: int, word: str, chosen: random.Random) -> str:
+def _letter(kind: str, position: int, length: int, chosen: random.Random) -> str:
     if kind == "0":
-        return chosen.choice("0123456789" if position or len(word) == 1 else "123456789")
+        return chosen.choice("0123456789" if position or length == 1 else "123456789")
     if kind == "a":
-        few = len(word) <= 3
+        few = length <= 4
         return chosen.choice(_LETTERS if few else _VOWELS if position % 2 else _CONSONANTS)
     if kind in "tuv":
         return _DIGITS["tuv".index(kind) + 2]

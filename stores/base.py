@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Final, Protocol
 from dsml_core.events import ToolCall
 from dsml_core.transcript import Repaired
 
+# How the clients store that the provider refused an answer. It stays as it is.
+REFUSALS: Final = ("content-filter", "content_filter", "refusal")
 # Stands in each added call where the form has a place for its result.
 INTERRUPTED: Final = "interrupted, not executed"
 

@@ -10,7 +10,7 @@ from goldens import store
 from goldens.format import Golden
 
 FOLDER = Path(__file__).parent / "golden"
-PATHS = {str(path.relative_to(FOLDER).with_suffix("")): path for path in sorted(FOLDER.rglob("*/*.json"))}
+PATHS = {str(path.relative_to(FOLDER).with_suffix("")): path for path in sorted(FOLDER.rglob("*.json"))}
 GOLDENS: dict[str, Golden] = {name: store.read(path) for name, path in PATHS.items()}
 WRAPPED = [name for name in GOLDENS if name.startswith("wrapped/")]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from dsml_core import Repairer
+from dsml_core import Policy, Repairer
 from dsml_core.answers import Answers
 from dsml_core.joins import Join
 from tests.client_view import Seen, see
-from tests.leaks import LEAK, MADE, NATIVE, PROSE, REJECTED, TOOLS, UNCLOSED, any_size, any_wire, said
+from tests.leaks import LEAK, MADE, NATIVE, PROSE, REJECTED, TOOLS, UNCLOSED, any_size, any_wire, repaired, said
 from tests.markers import BAR, live
-from tests.provider_frames import WIRES, Answer, Says, says, sse, stream
+from tests.provider_frames import WIRES, Answer, Says, body, says, sse, stream
 
 NATIVE_MADE = ("read", {"path": "x"})
 
@@ -200,6 +200,32 @@ def test_in_an_envelope(wire: str) -> None:
         bare.append(f"{head}{data}{inner}")
     seen = see(wire, "\n".join([*bare, ""]).encode())
     assert (seen.text, seen.calls) == ("Look. Again. ", [MADE])
+
+
+# -- what comes back clean
+
+
+@any_wire
+@pytest.mark.parametrize(
+    ("answer", "visible"),
+    [
+        ([says("Hm. " + REJECTED)], "Hm. "),
+        ([says(REJECTED)], "[removed malformed call]"),
+        ([says(PROSE)], None),
+        ([says("Hm. " + UNCLOSED)], None),
+        ([says("Hm. " + LEAK)], None),
+        ([says("Hm. " + REJECTED), NATIVE], None),
+    ],
+)
+def test_what_is_left_of_a_message_that_lost_its_call(wire: str, answer: Answer, visible: str | None) -> None:
+    assert repaired(wire, stream(wire, answer))[1].report.visible == visible
+    assert repaired(wire, [body(wire, answer)], streamed=False)[1].report.visible == visible
+
+
+@any_wire
+def test_a_call_that_was_not_wanted_is_not_lost(wire: str) -> None:
+    _, repairer = repaired(wire, stream(wire, [says("Hm. " + LEAK)]), policy=Policy(calls=False))
+    assert repairer.report.visible is None
 
 
 # -- it does not

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 
 from dsml_core.framing import Frame, LineFramer, SseFramer
 from tests.client_view import see
+from tests.goldens import GOLDENS as ALL
 from tests.leaks import MADE, any_wire, repaired
-from tests.provider_frames import WIRES
 
-HERE = Path(__file__).parent / "golden"
 GOLDENS = {
-    (wire, golden["name"]): ("".join(golden["input"]).encode(), "".join(golden["output"]).encode())
-    for wire in WIRES
-    for golden in json.loads((HERE / f"{wire}.json").read_text())
+    (golden.wire, name.rpartition("/")[2]): (golden.received, golden.expected.emitted)
+    for name, golden in ALL.items()
+    if name.startswith("formats/") and golden.expected
 }
 SMALL = 800  # bytes up to which every pair of cuts is tried
 NEAR = 6  # bytes between two cuts in the others
 
 any_golden = pytest.mark.parametrize(("wire", "name"), GOLDENS)
-some_golden = pytest.mark.parametrize(("wire", "name"), [key for key in GOLDENS if key[1] == "prose, leak, prose"])
+some_golden = pytest.mark.parametrize(("wire", "name"), [key for key in GOLDENS if key[1] == "prose-leak-prose"])
 
 
 def told(frames: list[Frame]) -> list[tuple[bytes, str | None, str | None]]:
@@ -42,13 +39,13 @@ def pairs(length: int) -> Iterator[tuple[int, int]]:
 def test_a_golden_comes_out_as_it_is_written_down(wire: str, name: str) -> None:
     data, expected = GOLDENS[wire, name]
     assert repaired(wire, [data])[0] == expected
-    assert (data == expected) == (name == "nothing leaked")
+    assert (data == expected) == (name == "nothing-leaked")
 
 
 @any_golden
 def test_a_golden_is_a_good_stream(wire: str, name: str) -> None:
     seen = see(wire, GOLDENS[wire, name][1])
-    assert seen.calls == ([] if name == "nothing leaked" else [MADE])
+    assert seen.calls == ([] if name == "nothing-leaked" else [MADE])
 
 
 @pytest.mark.slow
@@ -78,7 +75,7 @@ def test_every_two_cuts_of_a_golden_give_the_same_frames(wire: str, name: str, e
 
 @any_wire
 def test_two_cuts_close_together_give_the_same_bytes(wire: str) -> None:
-    data, expected = GOLDENS[wire, "prose, leak, prose"]
+    data, expected = GOLDENS[wire, "prose-leak-prose"]
     for one in range(7, len(data), 41):
         for two in range(one + 1, min(one + 5, len(data))):
             assert repaired(wire, [data[:one], data[one:two], data[two:]])[0] == expected

@@ -163,7 +163,9 @@ def test_the_lock_was_made_for_this_project() -> None:
     (own,) = [package for package in lock["package"] if package["source"] == {"editable": "."}]
     assert own["version"] == PYPROJECT["project"]["version"]
     assert lock["requires-python"] == PYPROJECT["project"]["requires-python"]
-    wanted = {"": PYPROJECT["project"]["dependencies"], **PYPROJECT["dependency-groups"]}
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    optional = [f"{name} ; extra == '{extra}'" for extra, names in extras.items() for name in names]
+    wanted = {"": [*PYPROJECT["project"]["dependencies"], *optional], **PYPROJECT["dependency-groups"]}
     locked = {"": own["metadata"]["requires-dist"], **own["metadata"]["requires-dev"]}
     assert {group: as_written(entries) for group, entries in locked.items()} == {
         group: sorted(entries) for group, entries in wanted.items()
@@ -171,14 +173,15 @@ def test_the_lock_was_made_for_this_project() -> None:
 
 
 def as_written(entries: list[dict[str, str]]) -> list[str]:
-    return sorted(entry["name"] + entry.get("specifier", "") for entry in entries)
+    marked = ((entry, f" ; {entry['marker']}" if "marker" in entry else "") for entry in entries)
+    return sorted(entry["name"] + entry.get("specifier", "") + marker for entry, marker in marked)
 
 
 # --- Small enough to read ---------------------------------------------------------------------------------------------
 
 
 def test_modules_and_functions_are_short() -> None:
-    paths = list(python_files("dsml_core", "addon", "goldens", "scripts"))
+    paths = list(python_files("dsml_core", "addon", "goldens", "stores", "scripts"))
     assert ROOT / "scripts" / "run" in paths
     long = []
     for path in paths:

@@ -62,7 +62,7 @@ def test_help_needs_no_set_up(script: str, tmp_path: Path) -> None:
     assert text.startswith(f"Usage: scripts/{script} ")
 
 
-@pytest.mark.parametrize("script", ["bootstrap.py", "run", "test"])
+@pytest.mark.parametrize("script", ["bootstrap.py", "repair_transcript.py", "run", "test"])
 def test_the_set_up_is_written_for_an_old_python(script: str) -> None:
     ast.parse((SCRIPTS / script).read_text(), feature_version=(3, 7))
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import mitmproxy.types
+import openai
 import pytest
 from mitmproxy import command, exceptions
 from mitmproxy.http import HTTPFlow
@@ -23,6 +24,7 @@ from addon import capture
 from dsml_core.formats import WIRES
 from goldens import replay, store
 from goldens.format import Golden
+from goldens.serve import Provider
 from tests.e2e.asking import CHAT, ask, encoded, run
 from tests.e2e.client import Client, Received
 from tests.e2e.provider import Break, Reply, provider
@@ -271,6 +273,25 @@ def test_a_bad_option_later_on_changes_nothing(confdir: Path, tmp_path: Path) ->
     assert len(kept(tmp_path / "a")) == 1
 
 
+def test_the_work_of_two_answers_is_not_taken_for_one(
+    confdir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The request was sent again, and the response the client got is made of both answers."""
+    lost = LEAK[: LEAK.index("limit")]
+
+    async def check() -> None:
+        async with provider(Reply(stream(CHAT, "Look. " + lost))) as up:
+            up.then = [Reply(stream(CHAT, LEAK))]
+            how: Any = {"dsml_capture": str(tmp_path), "dsml_resume": "1", "dsml_idle_flush": "5"}
+            async with in_process(confdir, up.port, **how) as (port, _):
+                assert (await Client(port).ask(PATHS[CHAT], request(CHAT))).complete
+            assert len(up.asked) == 2
+
+    run(check())
+    assert "dsml: not captured: the bytes that were kept give something else now than they gave then" in caplog.text
+    assert kept(tmp_path) == []
+
+
 # --- kill -9 ----------------------------------------------------------------------------------------------------------
 
 
@@ -337,7 +358,7 @@ class Seen:
 
 
 @contextlib.asynccontextmanager
-async def session(confdir: Path, upstream: int, **options: str) -> AsyncIterator[tuple[int, Any, Seen]]:
+async def session(confdir: Path, upstream: int, **options: Any) -> AsyncIterator[tuple[int, Any, Seen]]:
     seen = Seen()
     async with in_process(confdir, upstream, before=[seen], **options) as (port, _):
         while seen.master is None:
@@ -388,7 +409,7 @@ def test_the_command_completes_flows_and_a_folder(confdir: Path, tmp_path: Path)
         async with session(confdir, 1) as (_, master, _):
             made = master.commands.commands["dsml.capture"]
             assert isinstance(made, command.Command)
-            types = [mitmproxy.types.CommandTypes.get(parameter.type) for parameter in made.parameters]
+            types: list[Any] = [mitmproxy.types.CommandTypes.get(parameter.type) for parameter in made.parameters]
             (tmp_path / "goldens").mkdir()
             offered = [
                 kind.completion(master.commands, parameter.type, start)
@@ -399,3 +420,31 @@ def test_the_command_completes_flows_and_a_folder(confdir: Path, tmp_path: Path)
             assert made.help
 
     run(check())
+
+
+# --- Replay for a real client -----------------------------------------------------------------------------------------
+
+
+def test_a_client_behind_the_proxy_gets_the_call_of_a_served_golden(confdir: Path) -> None:
+    golden = store.read(ROOT / "tests" / "golden" / "wrapped" / "shell-1.json")
+    served = Provider([golden], 0)
+    threading.Thread(target=served.serve_forever, daemon=True).start()
+
+    async def check() -> None:
+        async with in_process(confdir, served.port) as (port, _):
+            client = openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
+            assert golden.request is not None
+            asked: Any = {"model": "deepseek-v4.1-flash", "messages": [{"role": "user", "content": "Build it."}]}
+            async with client.chat.completions.stream(**asked, tools=golden.request["tools"]) as answer:
+                message = (await answer.get_final_completion()).choices[0]
+            assert message.finish_reason == "tool_calls"
+            calls: Any = message.message.tool_calls
+            (call,) = calls
+            assert call.function.name == "shell"
+            assert call.function.arguments == '{"command": "./gradlew :app:assembleDebug 2>&1 | tail -n 30"}'
+
+    try:
+        run(check())
+    finally:
+        served.shutdown()
+        served.server_close()

@@ -7,11 +7,12 @@ import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from addon import hooks
+from addon import hooks, request_side
 from dsml_core.parser import Parser
 from tests.e2e.asking import CHAT, ask, encoded
 from tests.e2e.provider import Reply
@@ -54,15 +55,23 @@ def broken(*_: object, **__: object) -> Any:
     raise RuntimeError("injected")
 
 
-HOOKS = ["wire_of", "read_context", "decoder_for", "Repairer", "reframe"]
+HOOKS = {
+    hooks: ["wire_of", "decoder_for", "Repairer", "reframe"],
+    request_side: ["read_context", "prepare", "replace_body"],
+}
 
 
-@pytest.mark.parametrize("name", HOOKS)
+@pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in HOOKS.items() for name in names])
 @pytest.mark.parametrize("coding", ["", "gzip"])
 def test_a_fault_in_a_hook_costs_nothing(
-    name: str, coding: str, confdir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    module: ModuleType,
+    name: str,
+    coding: str,
+    confdir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(hooks, name, broken)
+    monkeypatch.setattr(module, name, broken)
     data = b"".join(stream(CHAT, PROSE))
     sent = encoded(coding, data)
     reply = Reply([sent[:20], sent[20:]], headers=[("content-encoding", coding)] if coding else [])

@@ -218,6 +218,36 @@ def test_a_silent_second_answer_is_bridged(confdir: Path, monkeypatch: pytest.Mo
     run(check())
 
 
+def test_an_answer_that_never_comes_is_given_up(confdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repetition, "PATIENCE", 0.5)
+
+    async def check() -> None:
+        async with provider(reply(CHAT, "Look. " + LOST)) as upstream:
+            upstream.then = [Reply([stream(CHAT, "Again. ")[0], *[0.1] * 100])]
+            async with in_process(confdir, upstream.port, dsml_resume="1", dsml_idle_flush="0.1") as (port, _):
+                received = await once(port, PATHS[CHAT], request(CHAT))
+                assert see(CHAT, received.body).text == "Look. " + LOST
+                await asyncio.wait_for(upstream.gone.wait(), 5)
+
+    run(check())
+
+
+def test_a_flow_that_is_killed_while_it_waits(confdir: Path) -> None:
+    async def check() -> None:
+        flows = Flows()
+        async with provider(reply(CHAT, "Look. " + LOST)) as upstream:
+            upstream.then = [Reply([stream(CHAT, "Again. ")[0], *[0.1] * 100])]
+            async with in_process(confdir, upstream.port, after=[flows], dsml_resume="1") as (port, _):
+                asked = asyncio.create_task(once(port, PATHS[CHAT], request(CHAT)))
+                while len(upstream.asked) < 2:
+                    await asyncio.sleep(0.02)
+                flows.seen[0].kill()  # type: ignore[no-untyped-call]
+                assert not (await asked).complete
+                await asyncio.wait_for(upstream.gone.wait(), 5)
+
+    run(check())
+
+
 # -- it is not wanted
 
 

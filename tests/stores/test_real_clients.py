@@ -37,8 +37,8 @@ PROVIDER = {
 }
 CONFIG = {"autoupdate": False, "share": "disabled", "provider": {"deepseek": PROVIDER}}
 NEW = replace(OPENCODE, files={"$work/opencode.json": json.dumps(CONFIG)})
-# The last one but for the layout of its files, and what it takes to keep it from asking for more.
-OLD = replace(NEW, folder="opencode-1.1", packages=("opencode-ai@1.1.58",))
+# A version with files. npm brings its builds for musl too, which come last by name.
+OLD = replace(NEW, folder="opencode-1.1", packages=("opencode-ai@1.1.58",), program="opencode-*64/bin/opencode")
 
 
 class Talk:
@@ -185,12 +185,13 @@ def test_claude_code(tmp_path: Path) -> None:
             the_store(it.home / ".claude" / "projects").rewrite(ALL)
             assert ANSWER in await it.run("--print", "--continue", SECOND)
             assert WORD not in json.dumps(it.last_asked)
-            *_, said, result = it.last_asked
+            # Claude Code itself puts a turn of the model between a result and the next question.
+            said, result, *_, asked = it.last_asked[2:]
             text, call = said["content"]
             assert (text["type"], call["type"], call["name"]) == ("text", "tool_use", "Read")
             assert call["input"] == {"file_path": str(it.work / "note.txt")}
-            answer, asked = result["content"]
+            (answer,) = result["content"]
             assert (answer["tool_use_id"], answer["content"]) == (call["id"], INTERRUPTED)
-            assert asked["text"] == SECOND
+            assert SECOND in json.dumps(asked)
 
     asyncio.run(trial())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -202,10 +201,16 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
         assert process.stderr.read() == ""
 
 
-def test_the_script_has_its_usage() -> None:
-    script = ROOT / "scripts" / "repair_transcript.py"
-    assert os.access(script, os.X_OK)
-    assert compile(script.read_text(), str(script), "exec", dont_inherit=True)
+def test_the_script_hands_over(tmp_path: Path) -> None:
+    """Its environment is a stand-in that says what it was given."""
+    for name in ("scripts/bootstrap.py", "scripts/repair_transcript.py", "pyproject.toml", "uv.lock"):
+        put(tmp_path / name, (ROOT / name).read_text())
+    put(tmp_path / ".venv" / "bin" / "python", '#!/bin/sh\necho "$PYTHONPATH" "$@"\n').chmod(0o755)
+    stamp = "import bootstrap, json; bootstrap.STAMP.write_text(json.dumps(bootstrap._wanted_stamp()))"
+    subprocess.run([sys.executable, "-c", stamp], env={"PYTHONPATH": str(tmp_path / "scripts")}, check=True)
+    command = [sys.executable, str(tmp_path / "scripts" / "repair_transcript.py"), "--list", "a b"]
+    said = subprocess.run(command, cwd="/", env={}, capture_output=True, text=True)
+    assert (said.stdout, said.stderr) == (f"{tmp_path} -m stores --list a b\n", "")
 
 
 # --- What is shown ----------------------------------------------------------------------------------------------------

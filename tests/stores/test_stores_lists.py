@@ -120,6 +120,12 @@ def test_an_entry_that_no_call_can_be_added_to(tmp_path: Path) -> None:
     assert content(tmp_path) == before
 
 
+def test_what_the_provider_refused_stays(tmp_path: Path) -> None:
+    path = make_claude_code(tmp_path, [Turn("assistant", LEAK)])
+    path.write_text(path.read_text().replace("end_turn", "refusal"))
+    assert found(ClaudeJsonl(path)) == 0
+
+
 @pytest.mark.parametrize("line", ["{", '{"type": "user"', "[1]", "5", "\x00", '"text"'])
 def test_a_damaged_line_is_told(line: str, tmp_path: Path) -> None:
     path = make_claude_code(tmp_path, TURNS)

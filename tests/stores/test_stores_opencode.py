@@ -35,9 +35,10 @@ def database(path: Path) -> Iterator[sqlite3.Connection]:
 # --- The parts of a message -------------------------------------------------------------------------------------------
 
 
-def stored(*parts: dict[str, Any]) -> Stored:
+def stored(*parts: dict[str, Any], **data: Any) -> Stored:
     raws = {f"prt_{number}": json.dumps(part).encode() for number, part in enumerate(parts)}
-    return Stored.load(Session("ses_1", "", 0), "msg_1", b'{"role": "assistant"}', raws, "here")
+    message = json.dumps({"role": "assistant", **data}).encode()
+    return Stored.load(Session("ses_1", "", 0), "msg_1", message, raws, "here")
 
 
 def text(said: str, **more: Any) -> dict[str, Any]:
@@ -65,6 +66,11 @@ def test_the_other_keys_of_a_part_stay() -> None:
 @pytest.mark.parametrize("kind", ["reasoning", "file", "tool", "patch"])
 def test_only_text_parts_are_repaired(kind: str) -> None:
     assert list(fixes(stored({"type": kind, "text": LEAK}).messages())) == []
+
+
+@pytest.mark.parametrize(("finish", "leaks"), [("stop", 1), ("length", 1), ("content-filter", 0), (["x"], 1)])
+def test_what_the_provider_refused_stays(finish: Any, leaks: int) -> None:
+    assert len(list(fixes(stored(text(LEAK), finish=finish).messages()))) == leaks
 
 
 def test_what_a_tool_gave_out_may_be_quoted() -> None:
