@@ -131,6 +131,7 @@ class Quoting(Fences):
         self._quoted_line = False
         self._after_markup = False
         self._long_run = False
+        self._unread = ""  # of a line that opens a fence, unless a backtick follows
         self._known: dict[int, list[int]] = {}
         self._known_before = 0
 
@@ -186,10 +187,12 @@ class Quoting(Fences):
         if part and not self._line:
             self._start_line(part)
         super()._read(part)
+        part, at = self._unread + part, self._at - len(self._unread)
+        self._at = at + len(part)
+        self._unread = part if self._fence is None and self.inside else ""
         if not self.inside:
             for match in _INLINE.finditer(part, self._rest_of_run(part)):
-                self._inline(match[0], self._at + match.start())
-        self._at += len(part)
+                self._inline(match[0], at + match.start())
 
     def _rest_of_run(self, part: str) -> int:
         """Of a run of backticks too long to be code: the end, where `part` goes on with it."""
@@ -207,6 +210,7 @@ class Quoting(Fences):
         super()._close_line(line)
         self._at += 1
         self._after_markup = self._long_run = False
+        self._unread = ""
         if not line.strip():
             self.run = 0
             self._quoted_line = False

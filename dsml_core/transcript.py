@@ -33,19 +33,22 @@ class Repaired:
     removed: tuple[Removed, ...]
 
 
-def repair(text: str, tools: Any = None, policy: Policy | None = None, *, native: bool = False) -> Repaired:
+def repair(
+    text: str, tools: Any = None, policy: Policy | None = None, *, native: bool = False, end: End = End.STOP
+) -> Repaired:
     """Repair the text of a stored message.
 
     `native` says that the message carries native calls: then no call is added, and markup that never closed is
-    removed too. Else that stays, as it does in a response (V15). `tools` and `policy` are those of `Parser`.
+    removed too. Else that stays, as it does in a response (V15). `tools` and `policy` are those of `Parser`; `end` is
+    why the message ended, as far as that is known.
     """
-    removed, calls = _read(text, tools, policy, tail=native)
+    removed, calls = _read(text, tools, policy, end, tail=native)
     if not removed:
         return Repaired(text, (), ())
     rest = _with_notes(text, removed)
     for _ in range(_PASSES):
         # Cutting may bring tags together; what then looks like a call was never written as one.
-        more, _calls = _read(rest, tools, policy, tail=native)
+        more, _calls = _read(rest, tools, policy, end, tail=native)
         if not more:
             break
         rest = _with_notes(rest, more)
@@ -59,14 +62,14 @@ def lost_call(text: str, tools: Any = None, policy: Policy | None = None) -> boo
 
 def lost_markup(text: str, tools: Any = None, policy: Policy | None = None) -> list[Removed]:
     """The leaked markup of a text, be it not closed, where not one call can be recovered from it."""
-    removed, calls = _read(text, tools, policy, tail=True)
+    removed, calls = _read(text, tools, policy, End.STOP, tail=True)
     return [] if calls else removed
 
 
-def _read(text: str, tools: Any, policy: Policy | None, tail: bool) -> tuple[list[Removed], list[ToolCall]]:
+def _read(text: str, tools: Any, policy: Policy | None, end: End, tail: bool) -> tuple[list[Removed], list[ToolCall]]:
     if not may_leak(text):
         return [], []
-    parsed = parse(text, tools, policy)
+    parsed = parse(text, tools, policy, end=end)
     removed = list(parsed.ranges)
     end = removed[-1].end if removed else 0
     if tail and may_leak(text[end:]):

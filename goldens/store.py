@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,17 +58,18 @@ def write(folder: Path, name: str, golden: Golden) -> bool:
 
 
 def overwrite(path: Path, golden: Golden) -> None:
-    """Put a golden in the place of a file, whole or not at all. Raises `OSError`."""
-    _put(path, golden)
+    """Put a golden in the place of a file, whole or not at all; the mode stays as it was. Raises `OSError`."""
+    _put(path, golden, path.stat().st_mode)
 
 
-def _put(path: Path, golden: Golden) -> None:
+def _put(path: Path, golden: Golden, mode: int = 0o600) -> None:
     with _naming(path.parent):
         draft = _Draft(path.parent)
         try:
             with os.fdopen(draft.descriptor, "wb") as file:
                 file.write(dumps(golden).encode())
                 file.flush()
+                os.fchmod(file.fileno(), stat.S_IMODE(mode))
                 os.fsync(file.fileno())
                 draft.become(path)
         finally:

@@ -1,5 +1,12 @@
+import io
 import sys
 
 from stores.cli import main
 
-sys.exit(main())
+# Names of files may hold anything, and a terminal may know few characters.
+if isinstance(sys.stdout, io.TextIOWrapper):
+    sys.stdout.reconfigure(errors="backslashreplace")
+try:
+    sys.exit(main())
+except KeyboardInterrupt:
+    sys.exit(130)

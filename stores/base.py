@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
-from dsml_core.events import ToolCall
+from dsml_core.events import End, ToolCall
 from dsml_core.transcript import Repaired
 
-# How the clients store that the provider refused an answer. It stays as it is.
-REFUSALS: Final = ("content-filter", "content_filter", "refusal")
+# Why an answer ended, in the words of clients and providers; any other is a stop.
+_ENDS: Final = {
+    "length": End.LENGTH,
+    "max_tokens": End.LENGTH,
+    "content-filter": End.REFUSAL,
+    "refusal": End.REFUSAL,
+}
 # Stands in each added call where the form has a place for its result.
 INTERRUPTED: Final = "interrupted, not executed"
 
@@ -66,7 +71,8 @@ class Message:
     """A message, as far as a repair looks at it.
 
     `by_model`: `texts` are the model's, one for each text part; else they are all that a model could be quoting.
-    `native`: it holds native calls. `tools`: what was declared where the store knows, as for `Parser`.
+    `native`: it holds native calls. `tools`: what was declared where the store knows, as for `Parser`. `end`: why it
+    ended.
     """
 
     session: Session
@@ -75,6 +81,7 @@ class Message:
     texts: tuple[str, ...]
     native: bool = False
     tools: Any = None
+    end: End = End.STOP
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +150,11 @@ class Store(ABC):
     def notices(self) -> Iterator[str]:
         """What a user should know of the store besides its leaks."""
         yield from ()
+
+
+def ended(reason: Any) -> End:
+    """Why an answer ended, by what a client stored."""
+    return _ENDS.get(reason, End.STOP) if isinstance(reason, str) else End.STOP
 
 
 def may_hold_markup(text: str) -> bool:

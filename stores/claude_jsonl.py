@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from stores.base import INTERRUPTED, REFUSALS, Message, Session, Unreadable, Wanted
+from stores.base import INTERRUPTED, Message, Session, Unreadable, Wanted, ended
 from stores.fixing import Fixer
 from stores.forms import Anthropic, Json, strings
 from stores.jsontext import dump_like, load
@@ -152,8 +152,10 @@ def _message_id(entry: Json) -> str:
 
 def _message(session: Session, number: int, entry: Json, natives: set[str]) -> Message | None:
     id = str(entry.get("uuid", f"line {number}"))
-    if entry.get("type") == "assistant" and _said(entry).get("stop_reason") not in REFUSALS:
-        return Message(session, id, True, _FORM.texts(_said(entry)), _message_id(entry) in natives)
+    if entry.get("type") == "assistant":
+        said = _said(entry)
+        native, end = _message_id(entry) in natives, ended(said.get("stop_reason"))
+        return Message(session, id, True, _FORM.texts(said), native, end=end)
     if entry.get("type") in _QUOTED:
         return Message(session, id, False, tuple(strings(entry)))
     return None

@@ -32,8 +32,10 @@ def find(path: Path, kind: str | None, progress: Progress) -> Iterator[Store]:
     elif path.is_file() or _database(path):
         file = path if path.is_file() else path / _DATABASE
         yield (KINDS[kind] if kind else _kind_of(file))(file, progress)
-    else:
+    elif kind in (None, ClaudeJsonl.kind):
         yield from _sessions(path, progress)
+    else:
+        raise Unreadable(f"{path}: a folder, and no store of the kind {kind}")
 
 
 def undo(backup: Path) -> tuple[Path, int]:

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from dsml_core.events import ToolCall
 from dsml_core.formats.wire import make_id
-from stores.base import INTERRUPTED, REFUSALS, Fix, Message, Session, Unreadable
+from stores.base import INTERRUPTED, Fix, Message, Session, Unreadable, ended
 from stores.forms import Json, strings
 from stores.jsontext import dump_like, load
 
@@ -47,8 +47,8 @@ class Stored:
         """The message as one of ours; what its tools gave out comes behind it, as texts a model may quote."""
         texts = tuple(part["text"] for part in self.parts.values() if _is_text(part))
         tools = [part for part in self.parts.values() if part.get("type") == "tool"]
-        if self.data.get("finish") not in REFUSALS:
-            yield Message(self.session, self.id, self.data.get("role") == "assistant", texts, bool(tools))
+        by_model = self.data.get("role") == "assistant"
+        yield Message(self.session, self.id, by_model, texts, bool(tools), end=ended(self.data.get("finish")))
         states = [state for part in tools if isinstance(state := part.get("state"), dict)]
         yield Message(self.session, self.id, False, tuple(strings([[s.get("output"), s.get("error")] for s in states])))
 

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final
 
 from stores.base import INTERRUPTED, Fix, Session
@@ -73,9 +74,8 @@ def counts(rows: Counter[str]) -> str:
 
 def _diff(before: str, after: str) -> Iterator[str]:
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=_CONTEXT)
-    for number, line in enumerate(lines):
-        if number >= 2:  # behind the names of the files
-            yield "  ..." if line.startswith("@@") else f"  {line[0]} {line[1:]}"
+    for line in islice(lines, 3, None):  # behind the names of the files and the first place
+        yield "  ..." if line.startswith("@@") else f"  {line[0]} {line[1:]}"
 
 
 def _short_runs(lines: Iterator[str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dsml_core.framing import BodyFramer, Frame, Framer, LineFramer, SseFramer, dumps, line, loads, sse
@@ -91,7 +91,6 @@ def test_lines() -> None:
 
 
 @pytest.mark.parametrize("kind", FRAMERS)
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=6) | st.sampled_from([b"data: x\n\n", b"\r", b"\n", b": c\n", b"\xef\xbb\xbf"])))
 def test_no_byte_is_lost_and_cutting_changes_nothing(kind: str, chunks: list[bytes]) -> None:
     whole = b"".join(chunks)

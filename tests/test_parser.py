@@ -227,7 +227,7 @@ SLOW_DOWNS = {
     "calls": CALL,
     "open quotes": f'<{M}invoke name="bash ',
     "attributes": f"<{M}invoke " + "a=b " * 200,
-    "fenced values": f'<{M}invoke name="w"><{M}parameter name="c">```\n<{M}parameter name="x"></{M}parameter></{M}invoke>',
+    "fenced values": f'<{M}invoke name="w"><{M}parameter name="c">```\n<{M}parameter name="x">a</{M}parameter>',
     "open JSON strings": f'<{M}invoke name="w">{{"a": "b</{M}invoke>\n',
     "open CDATA": f'<{M}invoke name="w"><{M}parameter name="c"><![CDATA[x</{M}invoke>\n',
     "weak ends": f'<{M}invoke name="w"><{M}parameter name="c">x</{M}invoke>\n',

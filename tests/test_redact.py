@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dsml_core.formats import WIRES
@@ -279,7 +279,6 @@ TEXTS = st.text(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(TEXTS)
 def test_any_text_keeps_its_shape(text: str) -> None:
     (made,) = redacted(text)
@@ -293,7 +292,6 @@ def test_any_text_keeps_its_shape(text: str) -> None:
 LONG = st.from_regex(r"[A-Za-z]{4,12}", fullmatch=True)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(LONG, min_size=1, max_size=8), st.sampled_from([" ", ", ", "/", "_", "\n", "=", "\\n", "-"]))
 def test_no_long_word_is_left(words: list[str], between: str) -> None:
     (made,) = redacted(between.join(words))
@@ -319,7 +317,6 @@ def shape(value: Any) -> Any:
     return len(value) if isinstance(value, str) else value if isinstance(value, bool) or value is None else "number"
 
 
-@settings(max_examples=200, deadline=None)
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))
 def test_any_json_keeps_its_shape(value: Any, ascii_only: bool, indent: int | None) -> None:
     data = json.dumps({"content": value}, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "surrogatepass")

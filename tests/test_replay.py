@@ -175,6 +175,9 @@ def test_a_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     store.overwrite(tmp_path / "a.json", GOLDENS[SMALL])
     assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    (tmp_path / "a.json").chmod(0o644)
+    store.overwrite(tmp_path / "a.json", GOLDENS[SMALL])
+    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == 0o644
 
 
 @pytest.mark.parametrize("with_names", [True, False])

@@ -135,6 +135,7 @@ def test_a_body_leaves_as_it_came(wire: str) -> None:
     assert Faulty.at > 2
 
 
+@pytest.mark.slow
 @any_wire
 @pytest.mark.usefixtures("faulty")
 def test_a_fault_in_the_middle_of_a_chunk_of_many_frames(wire: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.client_view import see
@@ -71,7 +71,6 @@ def valid(wire: str, answer: Answer) -> Answer:
 
 
 @any_wire
-@settings(deadline=None)
 @given(answer=answers(), finish=st.sampled_from(["stop", "length"]), size=st.integers(1, 200))
 def test_cutting_is_invisible(wire: str, answer: Answer, finish: str, size: int) -> None:
     answer = valid(wire, answer)
@@ -84,7 +83,6 @@ def test_cutting_is_invisible(wire: str, answer: Answer, finish: str, size: int)
 
 
 @any_wire
-@settings(deadline=None)
 @given(text=texts, finish=st.sampled_from(["stop", "length"]))
 def test_streamed_or_not_is_the_same(wire: str, text: str, finish: str) -> None:
     answer = [Says([text])] if text else []
@@ -94,7 +92,6 @@ def test_streamed_or_not_is_the_same(wire: str, text: str, finish: str) -> None:
 
 
 @any_wire
-@settings(deadline=None)
 @given(text=texts, size=st.integers(1, 40))
 def test_what_is_seen_and_what_is_removed_is_what_came(wire: str, text: str, size: int) -> None:
     pieces_ = [text[at : at + size] for at in range(0, len(text), size)]

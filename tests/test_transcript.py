@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dsml_core.parser import parse
@@ -141,7 +141,6 @@ declared = st.sampled_from([None, ["edit", "read"]])
 
 
 @given(texts, declared, st.booleans())
-@settings(max_examples=400)
 def test_removed_and_rest_are_what_was_given(text: str, tools: list[str] | None, native: bool) -> None:
     found = repair(text, tools, native=native)
     rest, at = "", 0
@@ -157,14 +156,12 @@ def test_removed_and_rest_are_what_was_given(text: str, tools: list[str] | None,
 
 
 @given(texts, declared, st.booleans())
-@settings(max_examples=400)
 def test_any_repaired_text_is_repaired_for_good(text: str, tools: list[str] | None, native: bool) -> None:
     once = repair(text, tools, native=native).text
     assert repair(once, tools, native=native).text == once
 
 
 @given(texts, declared)
-@settings(max_examples=400)
 def test_what_may_not_leak_does_not(text: str, tools: list[str] | None) -> None:
     if not may_leak(text):
         assert not parse(text, tools).ranges

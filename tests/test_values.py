@@ -407,6 +407,7 @@ def test_nothing_raises_and_all_is_json(raw: str, string_attr: bool | None, sche
     json.dumps(read_body(raw, declared["t"]), allow_nan=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece", ["<a>", "<a", "</a>", "<![CDATA[", "<!--", "&lt;", "[", '{"a":', '"', '\\"', "<item>x</item>"]
 )

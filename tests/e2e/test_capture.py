@@ -76,6 +76,7 @@ def test_it_is_redacted_unless_told_otherwise(wire: str, confdir: Path, tmp_path
     assert [call["name"] for call in golden.expected.decided["recovered"]] == ["read_file"]
 
 
+@pytest.mark.slow
 def test_through_a_real_mitmdump(confdir: Path, tmp_path: Path) -> None:
     folder, saved = tmp_path / "goldens", tmp_path / "saved.flow"
 
@@ -240,6 +241,7 @@ def test_a_refusal_is_said_without_the_text(confdir: Path, tmp_path: Path, caplo
     assert "12e10" not in caplog.text and kept(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -295,6 +297,7 @@ def test_the_work_of_two_answers_is_not_taken_for_one(
 # --- kill -9 ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0.0, 0.02, 0.06, 0.15])
 def test_a_kill_leaves_no_broken_file(after: float, confdir: Path, tmp_path: Path) -> None:
     async def check() -> None:
@@ -316,6 +319,7 @@ def test_a_kill_leaves_no_broken_file(after: float, confdir: Path, tmp_path: Pat
         assert replay.run(golden) == golden.expected
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_middle_of_writing_leaves_whole_files_only(tmp_path: Path) -> None:
     code = f"""
 import itertools

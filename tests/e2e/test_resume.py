@@ -141,6 +141,7 @@ def test_the_connection_of_the_client_stays(confdir: Path) -> None:
     run(check())
 
 
+@pytest.mark.slow
 def test_twenty_at_once(confdir: Path) -> None:
     async def check() -> None:
         async with provider(reply(CHAT, "Look. " + LOST)) as upstream:

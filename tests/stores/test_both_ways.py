@@ -4,83 +4,97 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dsml_core.context import read_context
-from dsml_core.events import End, Removed, Text, ToolCall
-from dsml_core.parser import Parser
+from dsml_core.events import End, Removed
 from dsml_core.policy import Policy
-from dsml_core.transcript import repair
+from dsml_core.transcript import Repaired, repair
 from stores.base import Wanted
 from stores.fixing import fixes
 from stores.message_lists import OpenAIList
+from tests.feeding import Case, cases, feed
 from tests.stores.stored import put
 
-CASES = Path(__file__).resolve().parent.parent / "cases"
 NOTE = re.compile(r"\[removed (?:malformed )?(?:\S+ )?call\]")
-ENDS = {"length": End.LENGTH, "content_filter": End.REFUSAL}
+# What is stored has ended, and only text is repaired.
+ALL = [case for case in cases() if case.setup.end in (End.STOP, End.LENGTH, End.NATIVE) and not case.setup.reasoning]
+# A list of messages knows no policy, not that a request forbade calls, and not why an answer ended.
+STORED = [
+    case
+    for case in ALL
+    if case.setup.policy == Policy(quoted=case.setup.policy.quoted) and case.setup.end is not End.LENGTH
+]
 
 
-def cases() -> list[dict[str, Any]]:
-    """Those of text that a model said; a refused answer is not repaired afterwards at all."""
-    lines = [line for file in sorted(CASES.rglob("*.jsonl")) for line in file.read_text().splitlines()]
-    found = [case for case in map(json.loads, lines) if case.get("field", "content") == "content"]
-    return [case for case in found if case.get("finish") != "content_filter"]
+def repaired(case: Case) -> Repaired:
+    native = case.setup.end is End.NATIVE
+    end = End.STOP if native else case.setup.end
+    return repair(case.text, case.setup.tools, case.setup.policy, native=native, end=end)
 
 
-ALL = cases()
-each = pytest.mark.parametrize("case", ALL, ids=[case["id"] for case in ALL])
-
-
-def request(case: dict[str, Any]) -> dict[str, Any]:
-    return {key: case[key] for key in ("tools", "tool_choice", "messages") if key in case}
-
-
-def visible(text: str) -> str:
+def shown(text: str) -> str:
     return "".join(NOTE.sub("", text).split())
 
 
+def left(case: Case, removed: tuple[Removed, ...]) -> Iterator[tuple[int, int]]:
+    """The ranges of the text that are not removed."""
+    at = 0
+    for start, end in [*((span.start, span.end) for span in removed), (len(case.text), len(case.text))]:
+        if start > at:
+            yield at, start
+        at = end
+
+
 def test_there_are_cases() -> None:
-    assert len(ALL) > 300
+    assert len(ALL) > 800
+    assert len(STORED) > 700
 
 
-@each
-def test_the_parser_and_the_repair_agree(case: dict[str, Any]) -> None:
-    context = read_context("openai-chat", request(case))
-    policy = Policy(quoted=context.quoted, calls=context.calls)
-    native = bool(case.get("native"))
-    parser = Parser(context.tools, policy)
-    events = [event for character in case["text"] for event in parser.feed(character)]
-    events += parser.close(End.NATIVE if native else ENDS.get(case.get("finish", ""), End.STOP))
-    repaired = repair(case["text"], context.tools, policy, native=native)
-    assert repaired.removed == tuple(event for event in events if isinstance(event, Removed))
-    assert visible(repaired.text) == visible("".join(event.text for event in events if isinstance(event, Text)))
-    assert repaired.calls == (() if native else tuple(event for event in events if isinstance(event, ToolCall)))
+@pytest.mark.parametrize("case", ALL, ids=[case.id for case in ALL])
+def test_the_parser_and_the_repair_agree(case: Case) -> None:
+    arriving = feed(case.text, case.setup, range(3, len(case.text), 3))
+    afterwards = repaired(case)
+    assert list(left(case, afterwards.removed)) == arriving.visible
+    assert shown(afterwards.text) == shown(arriving.text)
+    calls = [{"name": call.name, "arguments": call.arguments} for call in afterwards.calls]
+    assert calls == ([] if case.setup.end is End.NATIVE else arriving.named_calls)
 
 
-@each
-def test_a_store_agrees_too(case: dict[str, Any], tmp_path: Path) -> None:
-    """The request is the conversation, and the answer stands at its end."""
-    context = read_context("openai-chat", request(case))
-    native = case.get("native", [])
-    repaired = repair(case["text"], context.tools, Policy(quoted=context.quoted), native=bool(native))
-    answer = {"role": "assistant", "content": case["text"], **({"tool_calls": native} if native else {})}
-    body = {**request(case), "messages": [*case.get("messages", []), answer]}
-    if "tools" not in case:
-        body["tools"] = []  # as in a request, where it means that there is none
-    path = put(tmp_path / "body.json", json.dumps(body))
-    OpenAIList(path).rewrite(Wanted())
-    place = len(body["messages"]) - 1
-    said, *results = json.loads(path.read_text())["messages"][place:]
-    assert said["content"] == repaired.text
-    assert len(results) == len(repaired.calls)
-    if native:
-        assert said["tool_calls"] == native
-    else:
-        made = [call["function"] for call in said.get("tool_calls", [])]
-        calls = [(call["name"], json.loads(call["arguments"])) for call in made]
-        assert calls == [(call.name, call.arguments) for call in repaired.calls]
-    assert list(fixes(OpenAIList(path).messages(Wanted()))) == []
+CALL = {"id": "call_1", "type": "function", "function": {"name": "other", "arguments": "{}"}}
+
+
+def conversation(case: Case) -> dict[str, Any]:
+    """The request of a case, with the answer at its end."""
+    quoted = [{"role": "user", "content": text} for text in case.setup.policy.quoted]
+    answer: dict[str, Any] = {"role": "assistant", "content": case.text}
+    if case.setup.end is End.NATIVE:
+        answer["tool_calls"] = [CALL]
+    tools = case.setup.tools
+    declared = [
+        {"type": "function", "function": {"name": name, "parameters": tools[name].root}} for name in tools or ()
+    ]
+    return {"messages": [*quoted, answer], **({} if tools is None else {"tools": declared})}
+
+
+def test_a_store_agrees_too(tmp_path: Path) -> None:
+    path = put(tmp_path / "all.jsonl", "".join(json.dumps(conversation(case)) + "\n" for case in STORED))
+    store = OpenAIList(path)
+    store.rewrite(Wanted())
+    lines = map(json.loads, path.read_text().splitlines())
+    assert [case.id for case, line in zip(STORED, lines, strict=True) if not agrees(case, line)] == []
+    assert list(fixes(store.messages(Wanted()))) == []
+
+
+def agrees(case: Case, line: dict[str, Any]) -> bool:
+    answer, *results = line["messages"][len(case.setup.policy.quoted) :]
+    expected = repaired(case)
+    calls = answer.get("tool_calls", [])
+    if case.setup.end is End.NATIVE:
+        return bool((answer["content"], calls, results) == (expected.text, [CALL], []))
+    made = [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls]
+    wanted = [(call.name, call.arguments) for call in expected.calls]
+    return (answer["content"], made, len(results)) == (expected.text, wanted, len(wanted))

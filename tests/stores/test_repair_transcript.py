@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -199,6 +200,14 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == ""
+
+
+def test_a_terminal_that_knows_few_characters(tmp_path: Path) -> None:
+    path = MAKERS["openai"](tmp_path, [Turn("assistant", f"\u00fc \u20ac {LEAK}")])
+    command, environ = [sys.executable, "-m", "stores", str(path)], {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (cli.LEAKS, "")
+    assert "\\xfc \\u20ac Let me look." in done.stdout
 
 
 def test_the_script_hands_over(tmp_path: Path) -> None:

@@ -217,6 +217,12 @@ def test_a_folder_that_is_no_store_is_told(tmp_path: Path) -> None:
         store_at(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("kind", ["opencode", "openai"])
+def test_a_folder_is_no_file(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match="a folder"):
+        list(detect.find(tmp_path, kind, NoProgress()))
+
+
 def test_a_folder_of_sessions(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
