@@ -96,8 +96,7 @@ def end_draft(hold: Hold, body_end: int, end: int) -> None:
     hold.draft = None
     if hold.spilled:
         hold.spilled = False
-        hold.out.text(end)
-        hold.decided(end, recovered=0)
+        _leave(hold, end)
         return
     evidence = draft.marked or draft.typed or (hold.block is not None and hold.block.evidence)
     if not evidence:
@@ -115,10 +114,7 @@ def settle(hold: Hold, draft: Draft, body_end: int, end: int) -> None:
         draft.rows.add(block.row)
     if not verdict.removed:
         hold.out.reject(draft.name, verdict.row, verdict.reason, draft.start, end, removed=False)
-        hold.out.text(end)
-        if block is not None and not block.decided:
-            block.recovered = -1  # left alone: its closer stays with it
-        hold.decided(end, recovered=0, kept=True)
+        _leave(hold, end)
         return
     if block is not None and block.prose is not None and not block.decided:
         hold.out.remove(block.body, "T2", "a block opener")
@@ -128,6 +124,14 @@ def settle(hold: Hold, draft: Draft, body_end: int, end: int) -> None:
     hold.exact = hold.exact and draft.exact and (verdict.call or verdict.row in BY_POLICY)
     hold.report(draft.name, verdict, start, end, row=draft.row)
     hold.decided(end, recovered=int(verdict.call))
+
+
+def _leave(hold: Hold, end: int) -> None:
+    """The invoke stays in the text up to `end`, and the closer of a block that holds nothing else stays with it."""
+    hold.out.text(end)
+    if hold.block is not None and not hold.block.decided:
+        hold.block.recovered = -1
+    hold.decided(end, recovered=0, kept=True)
 
 
 def accept_waiting(hold: Hold, tag: Tag, offset: int) -> None:

@@ -71,12 +71,12 @@ def _read(text: str, tools: Any, policy: Policy | None, end: End, tail: bool) ->
         return [], []
     parsed = parse(text, tools, policy, end=end)
     removed = list(parsed.ranges)
-    end = removed[-1].end if removed else 0
-    if tail and may_leak(text[end:]):
+    at = removed[-1].end if removed else 0
+    if tail and may_leak(text[at:]):
         # Before a native call the parser removes residue wherever it stands. Here only what the text ends in is
         # residue: a block opener that prose follows is a mention.
         last = parse(text, tools, policy, end=End.NATIVE).ranges[-1:]
-        removed += [span for span in last if span.start >= end and span.end == len(text) and may_leak(span.text)]
+        removed += [span for span in last if span.start >= at and span.end == len(text) and may_leak(span.text)]
     return removed, parsed.calls
 
 

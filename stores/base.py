@@ -71,7 +71,7 @@ class Message:
     """A message, as far as a repair looks at it.
 
     `by_model`: `texts` are the model's, one for each text part; else they are all that a model could be quoting.
-    `native`: it holds native calls. `tools`: what was declared where the store knows, as for `Parser`. `end`: why it
+    `native`: it holds native calls, other than those a repair added. `tools`: what was declared where the store knows, as for `Parser`. `end`: why it
     ended.
     """
 

@@ -62,12 +62,15 @@ class ClaudeJsonl(SingleFile):
                 yield message
 
     def _with_calls(self) -> set[str]:
-        """The ids of the messages that hold native calls."""
-        found = set()
+        """The ids of the messages that hold native calls; those that a repair added are none."""
+        found, last = set(), ""
         for _, raw, entry in self._lines():
             self.progress.step(len(raw))
-            if entry.get("type") == "assistant" and _FORM.native(_said(entry)):
-                found.add(_message_id(entry))
+            if self.is_added(entry):
+                found.discard(last)
+            elif entry.get("type") == "assistant" and _FORM.native(_said(entry)):
+                last = _message_id(entry)
+                found.add(last)
         return found
 
     def rewritten(self, wanted: Wanted) -> Iterator[tuple[bytes, int]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -80,27 +80,32 @@ class MessageList(SingleFile):
 
     def messages(self, wanted: Wanted) -> Iterator[Message]:
         self.progress.begin("reading", self.path.stat().st_size)
-        for entry in self._entries():
+        for entry, after in _with_next(self._entries()):
             self.progress.step(len(entry.raw))
             if entry.session in wanted:
-                yield from self._read(entry)
+                yield from self._read(entry, after)
 
-    def _read(self, entry: Entry) -> Iterator[Message]:
+    def _read(self, entry: Entry, after: Entry | None) -> Iterator[Message]:
         tools = entry.rest.get("tools", entry.rest.get("functions"))
         if "system" in entry.rest:
             yield Message(entry.session, "system", False, tuple(strings(entry.rest["system"])))
-        for position, message in enumerate(entry.messages, entry.position):
+        behind = after.messages[:1] if after is not None and after.is_message else []
+        pairs = pairwise([*entry.messages, *(behind or [{}])])
+        for position, (message, following) in enumerate(pairs, entry.position):
             by_model = message["role"] == "assistant"
             texts = self.form.texts(message) if by_model else tuple(strings(message))
-            yield Message(entry.session, str(position), by_model, texts, self.form.native(message), tools)
+            native = self.form.native(message) and not self.form.is_result(following)
+            yield Message(entry.session, str(position), by_model, texts, native, tools)
 
     def rewritten(self, wanted: Wanted) -> Iterator[tuple[bytes, int]]:
         fixer = Fixer()
-        for entry in self._entries():
+        for entry, after in _with_next(self._entries()):
             if entry.session not in wanted:
                 yield entry.raw, 0
                 continue
-            found = {fix.message.id: fix for message in self._read(entry) if (fix := fixer.fix(message)) is not None}
+            found = {
+                fix.message.id: fix for message in self._read(entry, after) if (fix := fixer.fix(message)) is not None
+            }
             if not found:
                 yield entry.raw, 0
                 continue
@@ -164,6 +169,11 @@ def read_entries(path: Path, stem: str) -> Iterator[Entry]:
         id = stem if alone or not name else f"{stem}:{name.removeprefix('line ')}"
         yield Entry(raw, value, Session(id, "", changed), position if alone else 0)
         position += alone
+
+
+def _with_next(entries: Iterator[Entry]) -> Iterator[tuple[Entry, Entry | None]]:
+    pairs: Iterator[tuple[Any, Any]] = pairwise(chain(entries, [None]))
+    return pairs
 
 
 def _values(path: Path) -> Iterator[tuple[str, bytes, Any]]:

@@ -47,9 +47,10 @@ class Stored:
         """The message as one of ours; what its tools gave out comes behind it, as texts a model may quote."""
         texts = tuple(part["text"] for part in self.parts.values() if _is_text(part))
         tools = [part for part in self.parts.values() if part.get("type") == "tool"]
-        by_model = self.data.get("role") == "assistant"
-        yield Message(self.session, self.id, by_model, texts, bool(tools), end=ended(self.data.get("finish")))
         states = [state for part in tools if isinstance(state := part.get("state"), dict)]
+        native = len(tools) > sum(state.get("error") == INTERRUPTED for state in states)
+        by_model = self.data.get("role") == "assistant"
+        yield Message(self.session, self.id, by_model, texts, native, end=ended(self.data.get("finish")))
         yield Message(self.session, self.id, False, tuple(strings([[s.get("output"), s.get("error")] for s in states])))
 
     def changes(self, fix: Fix) -> Iterator[Change]:
