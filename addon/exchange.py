@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from addon.coding import CorruptError, Decoder
+from addon.coding import CorruptError, Decoder, Identity
 from addon.kept import Tape
 from dsml_core.context import Context
 from dsml_core.report import Report
@@ -98,6 +98,7 @@ class Pipe:
         self.report = rewriter.report
         self.observe = observe
         self.idle_flush = idle_flush  # seconds
+        self.sure = isinstance(decoder, Identity)  # it cannot get broken
         self.fed_at = 0.0  # time.monotonic() of the last piece, 0 before the first
         self.broken: str | None = None
         self.fault: Exception | None = None

@@ -38,10 +38,16 @@ class PushingStream(HttpStream):
         return handled
 
     def state_stream_response_body(self, event: events.Event) -> layer.CommandGenerator[None]:
-        yield from super().state_stream_response_body(event)
+        handled: layer.CommandGenerator[None] = super().state_stream_response_body(event)
         pipe = self._pipe() if isinstance(event, ResponseData) else None
-        if pipe is None:
-            return
+        if pipe is None or (pipe.sure and (self._timer is not None or not pipe.idle_flush)):
+            return handled  # as for most pieces: there is nothing to add
+        return self._watched(handled, pipe)
+
+    def _watched(
+        self, handled: layer.CommandGenerator[None], pipe: exchange.Pipe
+    ) -> layer.CommandGenerator[None]:
+        yield from handled
         if pipe.broken:
             yield from self._break(f"content-encoding cannot be decoded: {pipe.broken}")
         elif pipe.idle_flush and self._timer is None:

@@ -66,14 +66,15 @@ class Miss(Enum):
 
 
 _BAR = r"(?:[|\uff5c\u2016\\]|\u951d\u6ed0\u7d94)"  # N3: the third is the doubled bar's UTF-8 read as GBK
-_LT, _GT, _SLASH, _EQ = r"[<\uff1c]", r"[>\uff1e]", r"[/\uff0f]", r"[=\uff1d]"
+_LT, _GT, _SLASH, _EQ = r"[<\uff1c]", r"[>\uff1e]", r"[/\uff0f]", r"[=\uff1d]"  # N1
 # N1: white space, bars, and any sign beyond ASCII; never a letter, a bracket, a quote or `=`.
 _NOISE = r"(?:[\s|\\]|\u951d\u6ed0\u7d94|[^\w\x00-\x7f\uff1c\uff1e\uff0f\uff1d\u201c\u201d\u2018\u2019])"
-_WORD = rf"(?i:dsml)(?:(?:{_NOISE}|[-_])*+(?i:dsml))*+"
-_HEAD = rf"{_LT}{{1,4}}+{_NOISE}*+{_SLASH}?+{_NOISE}*+(?i:dsml)"  # the start of any marked tag
-_AFTER_WORD = rf"(?:{_NOISE}|[-_])*+(?:[rR]:)?+"
+_WORD = rf"(?i:dsml)(?:(?:{_NOISE}|[-_])*+(?i:dsml))*+"  # N1
+_HEAD = rf"{_LT}{{1,4}}+{_NOISE}*+{_SLASH}?+{_NOISE}*+(?i:dsml)"  # N1: the start of any marked tag
+_AFTER_WORD = rf"(?:{_NOISE}|[-_])*+(?:[rR]:)?+"  # N1
+# W1, I2: any word may be a name, and that of a wrapper two
 _NAMED = r"(?:(?i:tool|function)[ \t](?i:calls?+)(?=[^A-Za-z0-9_=])|[A-Za-z][A-Za-z0-9_.:\-]*+)"
-# A `<` inside an attribute value is data unless a marked tag could start there.
+# T3: a `<` inside an attribute value is data unless a marked tag could start there.
 _INNER_LT = r"[<\uff1c](?=[A-CE-Za-ce-z0-9_=&(\[{$\"'\-])"
 
 
@@ -83,6 +84,7 @@ def _quoted(opening: str, closing: str) -> str:
     return rf"{opening}(?:(?:{inner})*+[{closing}]|(?:(?!{_GT})(?:{inner}))*+(?=(?:{inner})*+{_HEAD}))"
 
 
+# T3: quoted in any way, or not
 _VALUE = "|".join(
     (
         _quoted('"', '"'),
@@ -92,48 +94,53 @@ _VALUE = "|".join(
         r"(?:[^\s<>\uff1c\uff1e\"'\u201c\u201d\u2018\u2019=|\uff5c\u2016\\/]|/(?=[^\s>\uff1e]))++",
     )
 )
-_ATTR = rf"(?P<key>[A-Za-z_][\w.\-]*+)\s*+{_EQ}\s*+(?P<value>{_VALUE})"
-_ATTRS = rf"(?:{_NOISE}*+(?:{_ATTR}))*+"
+_ATTR = rf"(?P<key>[A-Za-z_][\w.\-]*+)\s*+{_EQ}\s*+(?P<value>{_VALUE})"  # T3
+_ATTRS = rf"(?:{_NOISE}*+(?:{_ATTR}))*+"  # T3
 _JUNK = rf"(?:{_NOISE}*+(?:{_ATTR}))++[^<>=\uff1c\uff1e\uff1d]*+{_GT}"  # V12: the rest of a call leaked into the tag
 # N4: a bar in place of `>`, or no `>` at all before the next marked tag
 _TERMINATOR = (
     rf"(?:{_NOISE}*+(?P<self>{_SLASH})?+{_NOISE}*+{_GT}|[|\uff5c\u2016]++(?=\s*+[^\s>\uff1e/\uff0f])|(?=\s*+{_HEAD}))"
 )
+# I2, T8: with any name or none
 _CLOSED = rf"{_WORD}{_AFTER_WORD}(?P<cname>{_NAMED})?+{_TERMINATOR}"
-_CLOSER = rf"{_LT}{_NOISE}*+(?P<slash>{_SLASH}){_NOISE}*+{_CLOSED}"
+_CLOSER = rf"{_LT}{_NOISE}*+(?P<slash>{_SLASH}){_NOISE}*+{_CLOSED}"  # N1: the slash behind a bar too
+# V1, T3, V12
 _OPENER = rf"{_WORD}{_AFTER_WORD}(?P<oname>{_NAMED})?+(?:{_ATTRS}{_TERMINATOR}|{_JUNK})"
-_PLAIN = (
+_PLAIN = (  # B1, T2, T7, I5: without a marker
     rf"<\s{{0,8}}+(?:/\s*+(?P<pclose>tool_calls|function_calls|tool_call|calls|invoke|parameter)\s*+>"
     rf"|(?P<popen>tool_calls|function_calls|tool_call|calls)\s*+>"
     rf"|(?P<pattr>invoke|parameter)(?:\s++(?:{_ATTR}))++\s*+(?P<pself>/)?+>"
     rf"|function>\s*+<name>\s*+(?P<function>[^<>\s]{{1,128}}+)\s*+</name>)"
 )
-_END = (
+_END = (  # V21, T9, E1
     r"[<\uff1c][|\uff5c\u2016]{1,2}+"
     r"(?:end[\u2581_ ]of[\u2581_ ](?:sentence|thinking)|tool[\u2581_ ]calls?+[\u2581_ ]end)"
     r"[|\uff5c\u2016]{1,2}+[>\uff1e]|</(?P<think>think)>"
 )
+# V1, B1, T9
 _TAG: Final = regex.compile(rf"(?P<marked>{_LT}{{1,4}}+{_NOISE}*+{_OPENER}|{_CLOSER})|{_PLAIN}|(?P<end>{_END})")
 _DROPPED: Final = regex.compile(  # N2
     rf"{_BAR}{{1,4}}+[ \t]*+{_OPENER}|(?P<slash>{_SLASH})[ \t]*+{_BAR}{{1,4}}+[ \t]*+{_CLOSED}"
 )
-_BARS: Final = re.compile("[|\uff5c\u2016\\\\\u951d]")
+_BARS: Final = re.compile("[|\uff5c\u2016\\\\\u951d]")  # W2
 
 # Where a tag can start: an angle bracket (N1), or a bar or slash at a line start when the bracket was dropped (N2),
 # with nothing behind it that rules a tag out. A superset of the tags; it begins with one class, which `re` finds fast.
-_SIGN = r"[|\uff5c\u2016\\\u951d]"
-_LOOSE = r"[\s|\\\x80-\uff1b\uff1d-\U0010ffff]*+"
-_MARKED_BEGUN = r"(?i:d(?:\Z|s(?:\Z|m)))"
-_PLAIN_BEGUN = r"i(?:\Z|n)|p(?:\Z|a)|t(?:\Z|[oh])|f(?:\Z|u)|c(?:\Z|a)|e(?:\Z|n)"
+_SIGN = r"[|\uff5c\u2016\\\u951d]"  # N2
+_LOOSE = r"[\s|\\\x80-\uff1b\uff1d-\U0010ffff]*+"  # N1
+_MARKED_BEGUN = r"(?i:d(?:\Z|s(?:\Z|m)))"  # V17
+_PLAIN_BEGUN = r"i(?:\Z|n)|p(?:\Z|a)|t(?:\Z|[oh])|f(?:\Z|u)|c(?:\Z|a)|e(?:\Z|n)"  # V17
+# V17
 _AFTER_LT = rf"(?<={_LT}){_LT}{{0,3}}+{_LOOSE}/?+{_LOOSE}(?:\Z|{_MARKED_BEGUN}|{_PLAIN_BEGUN})"
-_AFTER_SIGN = (
+_AFTER_SIGN = (  # N2, V17
     rf"(?<!{_LT})(?<![^\n \t].)(?:(?<={_SLASH})[ \t]*+(?:\Z|{_SIGN})|(?<={_SIGN}))"
     rf"[|\uff5c\u2016\\\u951d\u6ed0\u7d94]{{0,11}}+[ \t]*+(?:\Z|{_MARKED_BEGUN})"
 )
+# V17, R6
 CANDIDATE: Final = re.compile(rf"[<\uff1c|\uff5c\u2016\\\u951d/\uff0f](?:{_AFTER_LT}|{_AFTER_SIGN})")
-# A tag that goes on: no sign in it can have ended it. Whether it still may be one, only `lex` tells.
+# V17: a tag that goes on, no sign in it can have ended it. Whether it still may be one, only `lex` tells.
 _INSIDE = r"[\s|\\/\x80-\uff1b\uff1d\uff1f-\U0010ffff]*+"
-UNFINISHED: Final = re.compile(
+UNFINISHED: Final = re.compile(  # V17
     rf"{_LT}{{1,4}}+{_INSIDE}(?:(?i:dsml){_INSIDE})?+[^<>\uff1c\uff1e|\uff5c\u2016\\\u951d]*+\Z"
 )
 
@@ -145,12 +152,12 @@ _QUOTES: Final = {
     "\u2018": "\u2018\u2019'",
     "\u2019": "\u2018\u2019'",
 }
-_QUOTE_SIGNS: Final = "".join(_QUOTES)
+_QUOTE_SIGNS: Final = "".join(_QUOTES)  # T3
 _OTHER_QUOTES: Final = _QUOTE_SIGNS.replace('"', "")
 _SEEN: Final = 256  # tags a lexer remembers
 BLOCK_NAMES: Final = frozenset({"toolcalls", "functioncalls", "calls", "toolcall"})  # V1, V5, V7, V8
-_FLAT: Final = re.compile("[-_ \t]")
-# The profile `strict`: the three official grammars, bars of any width.
+_FLAT: Final = re.compile("[-_ \t]")  # W1
+# R3, the profile `strict`: the three official grammars, bars of any width.
 CANONICAL: Final = re.compile(
     "</?[|\uff5c]{1,2}DSML[|\uff5c]{1,2} ?(?:tool_calls|function_calls|calls|invoke|parameter)"
     '(?: name="[^"<>]+")?(?: string="(?:true|false)")?>'

@@ -160,7 +160,7 @@ class Hold:
         return not self.spilled and self.value is not None and (self.value.marked or self.draft is not None)
 
     def spill(self, limit: int) -> None:
-        """What is held reaches beyond offset `limit` (S3): it goes out, and nothing runs until its invoke has closed."""
+        """What is held goes beyond `limit` (S3): it goes out as text, and nothing runs until its invoke has closed."""
         self.spilled = True
         start = self.draft.start if self.draft is not None else self.out.done
         name = self.draft.name if self.draft is not None else None

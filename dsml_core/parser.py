@@ -93,6 +93,10 @@ class Parser:
             return [event]
         return self._look(text) if self._quick else self._read(text)
 
+    def passes(self, text: str) -> bool:
+        """True where `text` is sure to be visible at once, and all that `feed` would say."""
+        return not self._keeps and self._at + len(text) < self._due and _candidate(text) is None
+
     def close(self, end: End = End.STOP) -> list[Event]:
         """The text ends here, or its part does; decides all that is held. `feed` may follow."""
         self._slow_down()

@@ -16,6 +16,7 @@ from dsml_core.framing import Frame
 from dsml_core.natives import NativeCall
 from dsml_core.parser import Parser
 
+_PIECES = 256  # small strings that are kept before they are joined
 LEAD_ROW = "E1"
 
 
@@ -74,6 +75,7 @@ class Part:
         self.begun = False  # no frame that opens it is to come
         self.started = False  # something other than white space is to be seen
         self.resolved = False  # all that came is decided, and nothing more is expected
+        self._joined = 0  # pieces of `said` that were joined
         self._decided = 0
         self._front = 0  # decided characters of swallowed[0]
         self._ahead = 0  # characters that went out before the parser had decided
@@ -101,8 +103,7 @@ class Part:
     def feed(self, delta: Delta) -> list[Event]:
         """More text; returns what the parser says to it."""
         self.resolved = False
-        if not self.reasoning:
-            self.said.append(delta.text)
+        self._note(delta.text)
         events = self.parser.feed(delta.text)
         length = len(delta.text)
         if self._decided == self.fed and len(events) == 1 and not self._ahead:
@@ -117,6 +118,23 @@ class Part:
         self.waiting.append(delta)
         self._apply(events)
         return events
+
+    def glide(self, text: str) -> bool:
+        """More text behind a plain delta; False, and nothing is done, where it may be anything but visible text."""
+        if not self.parser.passes(text):
+            return False
+        self.parser.feed(text)
+        self._note(text)
+        self.fed = self._decided = self.fed + len(text)
+        return True
+
+    def _note(self, text: str) -> None:
+        if self.reasoning:
+            return
+        self.said.append(text)
+        if len(self.said) - self._joined == _PIECES:
+            self.said[self._joined :] = ["".join(self.said[self._joined :])]
+            self._joined += 1
 
     def close(self, end: End) -> list[Event]:
         """Have everything decided."""

@@ -14,6 +14,7 @@ from dsml_core.atoms import Atom, Call, Delta, Done, Failed, Finish, Inner, Key,
 from dsml_core.events import End, Event, Removed, ToolCall
 from dsml_core.formats.wire import Body, Wire
 from dsml_core.framing import Frame, loads
+from dsml_core.lane import Lane
 from dsml_core.natives import NativeCall
 from dsml_core.outlet import Outlet
 from dsml_core.parser import Parser
@@ -51,6 +52,7 @@ class Rewriter:
         self._new_parser = new_parser
         self._report = report
         self._choices: dict[int, Choice] = {}
+        self._last: Entry | None = None
         self.over = False  # the provider reported an error: what follows is not looked at
         self.outlet = Outlet(wire, self._choices, report)
         self._handlers: dict[type[Atom], Callable[[Any], None]] = {
@@ -78,6 +80,17 @@ class Rewriter:
         for atom in entry.atoms:
             self._handlers[type(atom)](atom)
         self.outlet.release()
+        self._last = entry
+
+    def lane(self) -> Lane | None:
+        """The lane behind the last frame, where that was plain text."""
+        entry = self._last
+        if entry is None or len(entry.atoms) != 1:
+            return None
+        atom = entry.atoms[0]
+        if not isinstance(atom, Delta) or not atom.plain or len(atom.fields) != 1 or atom.text.isspace():
+            return None
+        return Lane.behind(entry.frame.raw, atom.fields[0], atom.text, self._wire.parts[atom.part])
 
     def end(self) -> None:
         """The stream ended well."""

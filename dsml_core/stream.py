@@ -8,6 +8,7 @@ from typing import Any
 
 from dsml_core.formats import WIRES
 from dsml_core.framing import BodyFramer, Frame, Framer, LineFramer, SseFramer
+from dsml_core.lane import Lane
 from dsml_core.parser import Parser
 from dsml_core.policy import Policy
 from dsml_core.report import Report
@@ -47,11 +48,12 @@ class Repairer:
             (lambda text: lost_markup(text, declared, policy)) if resumable else None,
         )
         self._passing = declared is not None and not declared
+        self._lane: Lane | None = None  # the frames that may follow the last one in
 
     @property
     def held(self) -> int:
         """Characters of text that came and are not decided."""
-        return 0 if self._passing else self._rewriter.held
+        return 0 if self._passing or self._lane is not None else self._rewriter.held
 
     @property
     def lost(self) -> Lost | None:
@@ -67,9 +69,23 @@ class Repairer:
 
     def feed(self, data: bytes) -> bytes:
         """More bytes of the body, cut anywhere; returns what may leave now."""
+        lane, self._lane = self._lane, None
+        text = lane.text(data) if lane is not None else None
+        if lane is not None and text is not None:
+            try:
+                if lane.part.glide(text):
+                    self._lane = lane
+                    return data
+            except Exception as fault:
+                self._fail(fault)
+                return self._drained() + data
         if self._passing and not self._wire.shifted():
             return data
-        return self._take(self._framer.feed(data))
+        frames = self._framer.feed(data)
+        out = self._take(frames)
+        if len(frames) == 1 and frames[0].raw == data == out and self._stream and not self._passing:
+            self._lane = self._rewriter.lane()
+        return out
 
     def flush_idle(self) -> bytes:
         """Nothing came for a while: returns what was held only because it might be the start of a tag."""
@@ -107,12 +123,15 @@ class Repairer:
 
     def _guarded(self, step: Callable[..., None], *frame: Frame) -> bytes:
         """What leaves after a step of the fallible code; when it fails, all that it had not let go."""
-        outlet = self._rewriter.outlet
         try:
             step(*frame)
         except Exception as fault:
             self._fail(fault)
         self._passing = self._passing or self._rewriter.over
+        return self._drained()
+
+    def _drained(self) -> bytes:
+        outlet = self._rewriter.outlet
         out, outlet.out = outlet.out, []
         return b"".join(out)
 

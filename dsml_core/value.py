@@ -74,7 +74,7 @@ class OpenValue:
         self._last = (self._last + text[-LOOK_BACK:])[-LOOK_BACK:]
 
     def role(self, tag: Tag, at: int, spilled: bool = False) -> Role:
-        """What `tag` at offset `at` is. `spilled`: the value goes out as text, so what an opener in it opens is data."""
+        """What `tag` at offset `at` is. `spilled`: the value goes out as text, and no markup in it may run."""
         if self.cdata is None:
             self.cdata = self._first.upper().startswith("<![CDATA[")
         if tag.dropped_lt and tag.kind in OPENERS and not self.blank:

@@ -1,0 +1,91 @@
+"""Measures what dsml costs, as ratios within one run: the machine's own speed cancels out.
+
+  scripts/test                                 makes .venv, if it is not there
+  .venv/bin/python scripts/bench.py            the parser, beside deepseek-recipe where that is installed
+  .venv/bin/python scripts/bench.py frames     one frame of each wire through the core
+  .venv/bin/python scripts/bench.py request    the request side on a long history
+  .venv/bin/python scripts/bench.py proxy      the whole path through mitmdump, beside an identity callable
+  .venv/bin/python scripts/bench.py all        all of these
+
+docs/PERFORMANCE.md says what the figures mean. Exit status 1: a goal is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import bench_frames  # noqa: E402
+import bench_parser  # noqa: E402
+import bench_proxy  # noqa: E402
+import bench_request  # noqa: E402
+
+PARTS = ("parser", "frames", "request", "proxy")
+
+
+def measure(part: str, quick: bool) -> dict[str, Any]:
+    """The figures of one part; `quick` uses small texts and few rounds, to see that it runs."""
+    if part == "parser":
+        return bench_parser.measure(4_000, 50, 1) if quick else bench_parser.measure()
+    if part == "frames":
+        return {"rows": bench_frames.measure(1_000, 1) if quick else bench_frames.measure()}
+    if part == "request":
+        return {"checks": bench_request.measure(50_000, 3) if quick else bench_request.measure()}
+    return bench_proxy.measure(1, 0.05) if quick else bench_proxy.measure()
+
+
+def missed(figures: dict[str, Any]) -> list[str]:
+    """The goals that a part's figures miss, in words."""
+    judged = [(row["text"], row["ratio"], row["goal"]) for row in figures.get("rows", []) if "goal" in row]
+    judged += [(check["what"], check["ratio"], check["goal"]) for check in figures.get("checks", [])]
+    return [
+        f"{what}: {ratio:.2f}, goal {goal:.2f}"
+        for what, ratio, goal in judged
+        if goal is not None and ratio is not None and ratio > goal
+    ]
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Rows of equal keys as columns."""
+    if not rows:
+        return ""
+    keys = list(rows[0])
+    lines = [keys, *([_cell(row[key]) for key in keys] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(keys))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="?", default="parser", choices=(*PARTS, "all"))
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--quick", action="store_true", help="small texts, few rounds: the figures mean nothing")
+    given = parser.parse_args(arguments)
+    parts = PARTS if given.part == "all" else (given.part,)
+    figures = {part: measure(part, given.quick) for part in parts}
+    misses = [line for part in parts for line in missed(figures[part])]
+    if given.json:
+        print(json.dumps({**figures, "missed": misses}, indent=1))
+    else:
+        for part in parts:
+            print(f"== {part}")
+            for name in ("rows", "runs", "checks"):
+                if shown := table(figures[part].get(name, [])):
+                    print(shown, end="\n\n")
+        print("\n".join(f"missed  {line}" for line in misses) or "all goals met")
+    return 1 if misses and not given.quick else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

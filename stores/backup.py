@@ -1,7 +1,7 @@
 """A backup: a folder beside the store with a copy of what it was, and a list of the changes that can be taken back.
 
 `about.json` is written last: a folder without it is of a repair that never came to its end, and named `.partial`.
-`changes.jsonl` holds `{"key", "before", "after"}` a line; `before` null was added, `after` null removed.
+`changes.jsonl` holds `{"key", "before", "after"}` a line; what has null as `before` was added.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHANGES: Final = "changes.jsonl"
 _PARTIAL: Final = ".partial"
 _VERSION: Final = 1
 
-Change = tuple[str, str | None, str | None]
+Change = tuple[str, str | None, str]
 
 
 class Backup:
@@ -59,7 +59,7 @@ class Backup:
         self._list.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def record(self, key: str, before: str | None, after: str | None) -> None:
+    def record(self, key: str, before: str | None, after: str) -> None:
         """Note a change that is about to be made."""
         self._list.write(json.dumps({"key": key, "before": before, "after": after}) + "\n")
         self.changes += 1

@@ -71,8 +71,8 @@ class Message:
     """A message, as far as a repair looks at it.
 
     `by_model`: `texts` are the model's, one for each text part; else they are all that a model could be quoting.
-    `native`: it holds native calls, other than those a repair added. `tools`: what was declared where the store knows, as for `Parser`. `end`: why it
-    ended.
+    `native`: it holds native calls, other than those a repair added. `tools`: what was declared where the store knows,
+    as for `Parser`. `end`: why it ended.
     """
 
     session: Session
@@ -121,7 +121,7 @@ class Store(ABC):
     kind: ClassVar[str]
 
     def __init__(self, path: Path, progress: Progress | None = None) -> None:
-        self.path = path
+        self.path = path.absolute()
         self.progress: Progress = progress or NoProgress()
 
     @classmethod

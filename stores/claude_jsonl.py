@@ -100,7 +100,7 @@ class ClaudeJsonl(SingleFile):
             **{key: entry[key] for key in _SHARED if key in entry},
             "type": "user",
             "message": said,
-            "uuid": str(uuid.uuid5(uuid.NAMESPACE_OID, parent)),
+            "uuid": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{parent} {said['content'][0]['tool_use_id']}")),
             "toolUseResult": _ERROR,
             "sourceToolAssistantUUID": parent,
         }

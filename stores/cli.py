@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -66,7 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
         if given.path:
             run.end()
     except BrokenPipeError:  # whoever read the output has seen enough
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        run.status = max(run.status, NotWritten.status if given.write else LEAKS)
     finally:
         run.out.end()
     return run.status

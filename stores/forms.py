@@ -43,10 +43,10 @@ class OpenAI(Form):
         new = {**message, "content": _with_texts(message["content"], fix.parts)}
         calls = [
             {"id": id, "type": "function", "function": {"name": call.name, "arguments": _json(call.arguments)}}
-            for id, call in zip(_ids("call_", fix), fix.calls, strict=True)
+            for id, call in zip(_ids("call_", fix, len(message.get("tool_calls") or ())), fix.calls, strict=True)
         ]
         if calls:
-            new["tool_calls"] = calls
+            new["tool_calls"] = [*(message.get("tool_calls") or ()), *calls]
         return [new, *({"role": "tool", "tool_call_id": call["id"], "content": INTERRUPTED} for call in calls)]
 
     def is_result(self, message: Any) -> bool:
@@ -67,7 +67,7 @@ class Anthropic(Form):
         content = _with_texts(message["content"], fix.parts)
         calls = [
             {"type": "tool_use", "id": id, "name": call.name, "input": call.arguments}
-            for id, call in zip(_ids("toolu_", fix), fix.calls, strict=True)
+            for id, call in zip(_ids("toolu_", fix, len(_blocks(message))), fix.calls, strict=True)
         ]
         if not calls:
             return [{**message, "content": content}]
@@ -127,9 +127,10 @@ def _with_texts(content: Any, parts: Sequence[Repaired]) -> Any:
     return [{**block, "text": next(rest).text} if _is_text(block) else block for block in content]
 
 
-def _ids(prefix: str, fix: Fix) -> list[str]:
+def _ids(prefix: str, fix: Fix, first: int) -> list[str]:
+    """An id for each call, numbered from `first`: behind those that a repair added before."""
     message = fix.message
-    return [make_id(prefix, message.session.id, message.id, number) for number in range(len(fix.calls))]
+    return [make_id(prefix, message.session.id, message.id, first + number) for number in range(len(fix.calls))]
 
 
 def _json(value: Any) -> str:

@@ -26,17 +26,21 @@ def load(raw: bytes, where: str) -> Any:
 
 
 def dump_like(value: Any, raw: bytes) -> bytes:
-    """`value` as JSON in the style of `raw`, white space around it included."""
+    """`value` as JSON in the style of `raw`, or the nearest to it, white space around it included."""
     text = raw.decode()
     core = text.strip()
     before, _, after = text.partition(core)
     old = json.loads(core)
 
-    def distance(style: dict[str, Any]) -> tuple[bool, int]:
+    nearest, distance = _STYLES[0], len(core) + 1
+    for style in _STYLES:
         written = _dump(old, style)
-        return written != core, abs(len(written) - len(core))
-
-    return (before + _dump(value, min(_STYLES, key=distance)) + after).encode()
+        if written == core:
+            nearest = style
+            break
+        if abs(len(written) - len(core)) < distance:
+            nearest, distance = style, abs(len(written) - len(core))
+    return (before + _dump(value, nearest) + after).encode()
 
 
 def _dump(value: Any, style: dict[str, Any]) -> str:

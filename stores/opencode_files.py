@@ -111,11 +111,12 @@ class OpenCodeFiles(Store):
             nonlocal left
             changed = 0
             for key, before, after in read_changes(backup):
-                now = (new / key).read_bytes().decode() if (new / key).exists() else None
-                left += now not in (before, after)
-                if now == after:
+                now = (new / key).read_bytes() if (new / key).exists() else None
+                if now == after.encode():
                     _put(new / key, before, new / key)
                     changed += 1
+                else:
+                    left += now != (None if before is None else before.encode())
             return changed
 
         with store._alone():

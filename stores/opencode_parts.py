@@ -62,7 +62,8 @@ class Stored:
                 continue
             raw = self.raws[id]
             yield Change(id, raw.decode(), dump_like({**part, "text": found.text}, raw).decode(), id)
-            for number, call in enumerate(found.calls):
+            first = sum(other.startswith(id) for other in self.parts) - 1  # behind those that a repair added before
+            for number, call in enumerate(found.calls, first):
                 new = f"{id}{number:03d}"
                 place: Json = {key: new if key == "id" else part[key] for key in _PLACE if key in part}
                 yield Change(new, None, dump_like({**place, **self._call(call, id, number)}, raw).decode(), id)

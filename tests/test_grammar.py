@@ -119,7 +119,7 @@ def test_where_a_tag_without_its_bracket_ends(text: str, behind: str) -> None:
 
 NONE = [
     *("<div>", "<tool_calls_log>", "<invoke>", "<invokes name='x'>", "<parameters>", "a", "<", "< b", "<|", f"<{BAR}"),
-    *("<toolcalls>", "</tool>", "</function>", "<calls x='1'>", "<think>", "<|end|>", "<xDSML|invoke>", "<D S M L>"),
+    *("<toolcalls>", "</tool>", "</function>", "<calls x='1'>", "<think>", "<|end|>", f"<x{WORD}|invoke>", "<D S M L>"),
     *(f"<{WORD.lower()}:invoke name='x'>", f"<{WORD}>", f"<{MARK}summary of='x'>", f"<{MARK}tool calls of>"),
     *(f"<{MARK}invoke and so on >", f'<{MARK}invoke\\s+name="([^"]+)">', f'<{MARK}invoke name=\\"bash\\">'),
 ]

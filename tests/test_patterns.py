@@ -66,11 +66,8 @@ def test_each_row_has_a_test_that_exists(row: str) -> None:
             assert row in CASES[test].rows, test
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_each_case_shows_a_row_that_exists(case: object) -> None:
-    rows = getattr(case, "rows", [])
-    assert rows
-    assert set(rows) <= set(ROWS)
+def test_each_case_shows_rows_that_exist() -> None:
+    assert {name: case.rows for name, case in CASES.items() if not case.rows or not set(case.rows) <= set(ROWS)} == {}
 
 
 def test_what_the_text_of_the_page_names_exists() -> None:
@@ -90,7 +87,7 @@ def test_the_coverage_names_every_source_of_a_row() -> None:
         of_source = {
             row for row in ROWS if re.search(rf"^\| {row} \|.*\| [^|]*\b{source}\b[^|]* \|", PAGE, re.MULTILINE)
         }
-        assert of_source <= set(ID.findall(part)), source
+        assert of_source - set(ID.findall(part)) == set(), source
 
 
 def test_the_code_cites_rows_that_exist() -> None:

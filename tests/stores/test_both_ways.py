@@ -54,14 +54,19 @@ def test_there_are_cases() -> None:
     assert len(STORED) > 700
 
 
-@pytest.mark.parametrize("case", ALL, ids=[case.id for case in ALL])
-def test_the_parser_and_the_repair_agree(case: Case) -> None:
+def test_the_parser_and_the_repair_agree() -> None:
+    assert [case.id for case in ALL if not same_both_ways(case)] == []
+
+
+def same_both_ways(case: Case) -> bool:
     arriving = feed(case.text, case.setup, range(3, len(case.text), 3))
     afterwards = repaired(case)
-    assert list(left(case, afterwards.removed)) == arriving.visible
-    assert shown(afterwards.text) == shown(arriving.text)
     calls = [{"name": call.name, "arguments": call.arguments} for call in afterwards.calls]
-    assert calls == ([] if case.setup.end is End.NATIVE else arriving.named_calls)
+    return (
+        list(left(case, afterwards.removed)) == arriving.visible
+        and shown(afterwards.text) == shown(arriving.text)
+        and calls == ([] if case.setup.end is End.NATIVE else arriving.named_calls)
+    )
 
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "other", "arguments": "{}"}}
@@ -80,6 +85,7 @@ def conversation(case: Case) -> dict[str, Any]:
     return {"messages": [*quoted, answer], **({} if tools is None else {"tools": declared})}
 
 
+@pytest.mark.slow
 def test_a_store_agrees_too(tmp_path: Path) -> None:
     path = put(tmp_path / "all.jsonl", "".join(json.dumps(conversation(case)) + "\n" for case in STORED))
     store = OpenAIList(path)

@@ -200,6 +200,7 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == ""
+    assert process.returncode == cli.LEAKS
 
 
 def test_a_terminal_that_knows_few_characters(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -163,6 +166,28 @@ def test_several_calls_in_one_text(kind: str, tmp_path: Path) -> None:
     assert found(path) == []
     detect.undo(backup)
     assert content(tmp_path) == before
+
+
+@KINDS
+def test_a_text_may_leak_again(kind: str, tmp_path: Path) -> None:
+    """As if a later version of the parser found more in it: the calls that were added count as none of the model's."""
+    path = MAKERS[kind](tmp_path, [Turn("user", "Go."), Turn("assistant", LEAK)])
+    store_at(path).rewrite(ALL)
+    if path.suffix == ".db":
+        with closing(sqlite3.connect(path, isolation_level=None)) as db:
+            db.execute("UPDATE part SET data = replace(data, ?, ?)", (encoded(REPAIRED, False), encoded(LEAK, False)))
+    else:
+        for file in [path] if path.is_file() else path.rglob("*.json"):
+            for ascii_only in (False, True):
+                file.write_text(file.read_text().replace(encoded(REPAIRED, ascii_only), encoded(LEAK, ascii_only)))
+    assert len(found(path)) == 1
+    store_at(path).rewrite(ALL)
+    assert said(path) == [("text", REPAIRED), *[("call", ("bash", ARGUMENTS, INTERRUPTED))] * 2]
+    assert found(path) == []
+
+
+def encoded(text: str, ascii_only: bool) -> str:
+    return json.dumps(text, ensure_ascii=ascii_only)
 
 
 @KINDS
