@@ -44,9 +44,7 @@ class PushingStream(HttpStream):
             return handled  # as for most pieces: there is nothing to add
         return self._watched(handled, pipe)
 
-    def _watched(
-        self, handled: layer.CommandGenerator[None], pipe: exchange.Pipe
-    ) -> layer.CommandGenerator[None]:
+    def _watched(self, handled: layer.CommandGenerator[None], pipe: exchange.Pipe) -> layer.CommandGenerator[None]:
         yield from handled
         if pipe.broken:
             yield from self._break(f"content-encoding cannot be decoded: {pipe.broken}")

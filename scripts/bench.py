@@ -20,10 +20,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import bench_frames  # noqa: E402
-import bench_parser  # noqa: E402
-import bench_proxy  # noqa: E402
-import bench_request  # noqa: E402
+import bench_frames
+import bench_parser
+import bench_proxy
+import bench_request
 
 PARTS = ("parser", "frames", "request", "proxy")
 

@@ -138,7 +138,7 @@ def measure(length: int = 200_000, count: int = 10_000, rounds: int = 7) -> dict
         )
         for tolerant, canonical in TOLERATED
     ]
-    return {"rows": [asdict(row) for row in rows], "checks": [asdict(check) for check in checks], "rival": other is not None}
+    return {"rows": [*map(asdict, rows)], "checks": [*map(asdict, checks)], "rival": other is not None}
 
 
 def _race(deltas: list[str], other: Run | None, rounds: int) -> tuple[float, float | None]:

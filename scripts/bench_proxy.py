@@ -39,6 +39,7 @@ _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encodin
 _REQUEST = json.dumps(
     {"model": "deepseek-v4", "stream": True, "messages": [{"role": "user", "content": "go"}], "tools": texts.TOOLS}
 ).encode()
+_SIGN = b"data: "  # in each event once
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -120,9 +121,11 @@ async def _client(port: int, stream: int, started: asyncio.Event | None = None, 
         b"x-stream: %d\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (stream, len(_REQUEST), _REQUEST)
     )
     arrived: list[float] = []
-    while data := await reader.read(65536):
+    data = b""
+    while more := await reader.read(65536):
         now = time.perf_counter()
-        arrived += [now] * data.count(b"data: ")
+        data = data[1 - len(_SIGN) :] + more
+        arrived += [now] * data.count(_SIGN)
         if started is not None and len(arrived) >= expect:
             started.set()
     writer.close()
@@ -151,9 +154,7 @@ async def _memory(provider: Provider, proxy: Proxy, streams: int, events: int) -
     provider.frames = bench_frames.frames("openai-chat", texts.prose(4 * events))[:events]
     before = proxy.memory()
     started = [asyncio.Event() for _ in range(streams)]
-    clients = [
-        asyncio.create_task(_client(proxy.port, number, event, events)) for number, event in enumerate(started)
-    ]
+    clients = [asyncio.create_task(_client(proxy.port, number, event, events)) for number, event in enumerate(started)]
     for event in started:
         await event.wait()
     used = (proxy.memory() - before) / streams
