@@ -103,7 +103,10 @@ _TERMINATOR = (
 )
 # I2, T8: with any name or none
 _CLOSED = rf"{_WORD}{_AFTER_WORD}(?P<cname>{_NAMED})?+{_TERMINATOR}"
-_CLOSER = rf"{_LT}{_NOISE}*+(?P<slash>{_SLASH}){_NOISE}*+{_CLOSED}"  # N1: the slash behind a bar too
+_CLOSER = (  # N1: the slash behind a bar too, or behind the marker
+    rf"{_LT}{_NOISE}*+(?:(?P<slash>{_SLASH}){_NOISE}*+{_CLOSED}"
+    rf"|{_WORD}{_AFTER_WORD}(?P<slash>{_SLASH}){_NOISE}*+(?P<cname>{_NAMED}){_TERMINATOR})"
+)
 # V1, T3, V12
 _OPENER = rf"{_WORD}{_AFTER_WORD}(?P<oname>{_NAMED})?+(?:{_ATTRS}{_TERMINATOR}|{_JUNK})"
 _PLAIN = (  # B1, T2, T7, I5: without a marker

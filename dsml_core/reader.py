@@ -184,17 +184,15 @@ class Reader:
         offset, tag = self._find(final)
         gap = self.win[hold.cursor - self.at : offset - self.at]
         blank = len(gap) - len(gap.lstrip())
-        if blank < len(gap) and gaps.junk(hold, hold.cursor + blank, gap[blank]):
+        begin = hold.cursor + blank
+        if blank < len(gap) and (self._is_over(begin, begin) or gaps.junk(hold, begin, gap[blank])):
             return True
         strings = hold.json
         if strings is not None:
             strings.advance(gap)
         end = offset + (tag.length if tag is not None else 0)
-        if not hold.spilled and end > self._limit(end):
-            if hold.draft is None or not hold.draft.holding:
-                hold.abandon(offset)
-                return True
-            hold.spill(self._limit(end))
+        if self._is_over(end, offset):
+            return True
         hold.cursor = offset
         if tag is None:
             return False
@@ -210,6 +208,17 @@ class Reader:
             hold.cursor = end
         self._synced = hold.cursor
         return True
+
+    def _is_over(self, end: int, offset: int) -> bool:
+        """Up to `end` more is held than may be; True where that is text after all, up to `offset`."""
+        hold, limit = self._hold, self._limit(end)
+        if hold.spilled or end <= limit:
+            return False
+        if hold.draft is None or not hold.draft.holding:
+            hold.abandon(offset)
+            return True
+        hold.spill(limit)
+        return False
 
     def _limit(self, end: int) -> int:
         """The offset up to which may be held; `end` is what has to be."""

@@ -13,7 +13,7 @@ from goldens import cuts, replay
 from goldens.format import Golden, Outcome, Step, dumps
 from tests.goldens import GOLDENS, PATHS, WRAPPED, any_golden
 
-FEW = 12  # pairs of cuts in the fast tests
+FEW = 6  # pairs of cuts in the fast tests
 
 
 def expected(golden: Golden) -> Outcome:

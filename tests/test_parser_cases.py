@@ -5,8 +5,8 @@ import pytest
 from tests.feeding import TAIL, Case, cases, cut_anywhere, feed, in_every_way
 
 ALL = list(cases())
-# One of each kind: the shapes of the catalogue and of each rule, short enough to be cut in all places.
-SHORT = [case for case in ALL if len(case.text) <= 130 and case.expect["text"] != case.text]
+# Short enough to be cut in all places.
+SHORT = [case for case in ALL if len(case.text) <= 100 and case.expect["text"] != case.text]
 
 
 def ids(chosen: list[Case]) -> list[str]:
@@ -53,3 +53,12 @@ def test_prose_behind_it_matters(case: Case) -> None:
 @pytest.mark.parametrize("case", SHORT, ids=ids(SHORT))
 def test_cut_in_any_two_places(case: Case) -> None:
     cut_anywhere(case.text, case.setup)
+
+
+LONG = [case for case in ALL if case not in SHORT and 1 < len(case.text) < 5000]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", LONG, ids=ids(LONG))
+def test_cut_in_many_two_places(case: Case) -> None:
+    cut_anywhere(case.text, case.setup, limit=17)

@@ -17,7 +17,7 @@ from tests.markers import BAR, EOS, MARK, WORD
 quick = settings(
     deadline=None, derandomize=True, max_examples=120, suppress_health_check=[HealthCheck.too_slow], database=None
 )
-slow = settings(quick, max_examples=4000)
+slow = settings(quick, max_examples=2500)
 
 # --- Soup: any tag, in any order, among any junk --------------------------------------------------------------------
 

@@ -24,13 +24,12 @@ from tests.e2e.client import Received, once
 from tests.e2e.provider import Provider, Reply, provider
 from tests.e2e.proxy import in_process
 from tests.e2e.sdk import Answer, ask
-from tests.e2e.wires import CALL, KINDS, LEAK, PATHS, body, request, stream, tools
+from tests.e2e.wires import CALL, KINDS, LEAK, PATHS, any_wire, body, request, stream, tools
 from tests.markers import live
 
 LOST = live('<{M}parameter name="path" string="true">a.txt</{M}parameter></{M}invoke>')
 NOTE = "[removed malformed read_file call]"
 OFF: dict[str, Any] = {f"dsml_{name}": "off" for name in ("directive", "sanitize", "nudge", "hoist_tools")}
-any_wire = pytest.mark.parametrize("wire", PATHS)
 
 
 def history(wire: str, *said: str) -> dict[str, Any]:

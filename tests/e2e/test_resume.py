@@ -27,12 +27,10 @@ from tests.e2e.provider import Asked, Break, Provider, Reply, provider
 from tests.e2e.proxy import ADDON, in_process, mitmdump
 from tests.e2e.sdk import Answer, ask
 from tests.e2e.test_tls import asking, certified, http2_provider
-from tests.e2e.wires import CALL, KINDS, LEAK, PATHS, request, stream
+from tests.e2e.wires import CALL, KINDS, LEAK, PATHS, any_wire, request, stream
 from tests.markers import live
 
-WIRES = list(PATHS)
 LOST = live('<{M}tool_calls>\n<{M}invoke name="read_file">\n<{M}parameter name="path" string="true">a.t')
-any_wire = pytest.mark.parametrize("wire", WIRES)
 
 
 def reply(wire: str, text: str, **how: Any) -> Reply:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from tests.markers import live
 
 PATHS = {
@@ -14,6 +16,11 @@ PATHS = {
     "anthropic": "/anthropic/v1/messages",
     "ollama": "/api/chat",
 }
+# Where the tests of the core go through every wire, two are enough in a hurry.
+any_wire = pytest.mark.parametrize(
+    "wire",
+    [pytest.param(wire, marks=pytest.mark.slow if wire in ("openai-responses", "ollama") else ()) for wire in PATHS],
+)
 KINDS = {wire: "application/x-ndjson" if wire == "ollama" else "text/event-stream" for wire in PATHS}
 MODEL = "deepseek-test"
 PARAMETERS = {

@@ -118,7 +118,8 @@ def lines_run(work: Callable[[], None], until: int) -> int:
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal count
-        if "/stores/" not in frame.f_code.co_filename:
+        name = frame.f_code.co_filename
+        if "/stores/" not in name or name.endswith("running.py"):  # it runs as many lines as there are processes
             return None
         if event == "line":
             count += 1
