@@ -223,11 +223,13 @@ def read(values: Mapping[str, str | None]) -> Settings:
 
 
 def unknown(names: Iterable[str]) -> str | None:
-    """A sentence about the first of `names` that has our prefix and is no option of ours, None without one."""
+    """A sentence about the first of `names` that has our prefix, in any case and with any dash, and is no option of
+    ours, None without one."""
     known = [option.name.removeprefix(PREFIX) for option in OPTIONS]
     for name in sorted(names):
-        if name.startswith(PREFIX) and (bare := name.removeprefix(PREFIX)) not in known:
-            near = difflib.get_close_matches(bare, known, n=1)
+        meant = name.lower().replace("-", "_")
+        if meant.startswith(PREFIX) and name.removeprefix(PREFIX) not in known:
+            near = difflib.get_close_matches(meant.removeprefix(PREFIX), known, n=1)
             return f"there is no option {name}" + (f"; did you mean {PREFIX}{near[0]}?" if near else "")
     return None
 

@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from errno import EISDIR, ENOTDIR
+from errno import EISDIR, ENOENT, ENOTDIR
 from html import escape
 from pathlib import Path
 from string import Template
@@ -41,6 +41,8 @@ def check(path: str) -> None:
     where = Path(path).expanduser()
     if path and where.is_dir():
         raise IsADirectoryError(EISDIR, os.strerror(EISDIR), path)
+    if path and not where.parent.exists():
+        raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(where.parent))
     if path and not where.parent.is_dir():
         raise NotADirectoryError(ENOTDIR, os.strerror(ENOTDIR), str(where.parent))
 

@@ -56,7 +56,7 @@ UNITS: dict[str, str] = {
     "thinking": "<think></think>",
     "open thinking": "<think>",
     "quotes never closed": f'<{MARK}invoke name="a',
-    "quotes in quotes": "<invoke a=\"<invoke b='\" c=\"",
+    "quotes in quotes": '<invoke a="<invoke b=\'" c="',
     "attributes": f'<{MARK}invoke a="b" c="d" ',
     "fences": "```\n",
     "fences in fences": "````\n```\n~~~\n",

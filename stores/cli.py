@@ -109,10 +109,11 @@ class Run:
         """What it has come to, in all."""
         for id in sorted(self._unknown):
             self._fail(Path(), Unreadable(f"there is no session {id}"))
+        clean = "nothing leaks" if self.status == 0 else "nothing leaks in what could be read"
         self._tell(
             f"{self._messages} messages leak, {self._calls} calls are missing: {show.counts(self._rows)}"
             if self._messages
-            else "nothing leaks",
+            else clean,
             "total",
             messages=self._messages,
             calls=self._calls,

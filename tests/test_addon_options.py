@@ -95,6 +95,8 @@ def test_names_an_option_that_is_not_there() -> None:
     assert options.unknown(["other", "dsmlish"]) is None
     assert options.unknown(["dsml_xyzzy"]) == "there is no option dsml_xyzzy"
     assert options.unknown(["dsml_hold_limits"]) == "there is no option dsml_hold_limits; did you mean dsml_hold_limit?"
+    assert options.unknown(["DSML_mode"]) == "there is no option DSML_mode; did you mean dsml_mode?"
+    assert options.unknown(["dsml-mode"]) == "there is no option dsml-mode; did you mean dsml_mode?"
 
 
 class Unconverted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -44,8 +45,8 @@ def sampled(golden: Golden, pairs: int) -> Iterator[list[Step]]:
     if len(golden.received) > cuts.EXHAUSTIVE:
         yield from cuts.two_cuts(golden.steps, pairs)
     else:
-        every = list(cuts.two_cuts(golden.steps))
-        yield from every[:: len(every) // pairs or 1]
+        every = list(combinations(range(1, len(golden.received)), 2))
+        yield from (cuts.recut(golden.steps, pair) for pair in every[:: len(every) // pairs or 1])
 
 
 @any_golden

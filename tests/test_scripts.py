@@ -55,6 +55,12 @@ def test_run_adds_only_what_was_not_given(given: list[str], added: list[str], ba
     assert urls == ([base, f"{base}/v1", f"{base}/anthropic"] if base else [])
 
 
+@pytest.mark.parametrize("given", [["--demo", "more"], ["-p", "9000", "--demo"]])
+def test_the_demo_stands_alone(given: list[str]) -> None:
+    with pytest.raises(SystemExit, match="^--demo takes no other argument$"):
+        RUN.main(given)
+
+
 @pytest.mark.parametrize("script", ["run", "test"])
 def test_help_needs_no_set_up(script: str, tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPTS / script), "--help"]

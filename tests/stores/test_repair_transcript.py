@@ -264,3 +264,11 @@ def test_the_bar_is_drawn(capsys: Out) -> None:
     assert printed.out == "a line\n"
     assert "reading" in printed.err
     assert "checking" in printed.err
+
+
+def test_what_cannot_be_read_is_not_called_clean(tmp_path: Path, capsys: Out) -> None:
+    path = tmp_path / "store.json"
+    path.write_text("{")
+    status, out, err = run(capsys, path)
+    assert (status, out.splitlines()[-1]) == (3, "nothing leaks in what could be read")
+    assert "damaged JSON" in err
