@@ -51,7 +51,8 @@ _ROW_ORDER: Final = [
     "V6",
     "V1",
 ]
-_MARKER: Final = re.compile("[|\uff5c\u2016\\\\]\\s*(?i:dsml)")  # V11: left of a tag that was not read as one
+# V11: what is left of a tag that was not read as one
+_MARKER: Final = re.compile("[|\uff5c\u2016\\\\]\\s*(?i:dsml)|(?i:dsml)\\s*[|\uff5c\u2016\\\\]")
 # What needs no rescue: the official grammars, bars of any width (R3).
 _OFFICIAL: Final = frozenset({"V1", "V2", "V3", "V4", "V5", "V8", "V13", "V25"})
 BY_POLICY: Final = frozenset({"R4", "R5"})  # rows that reject a call which is fine

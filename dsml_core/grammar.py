@@ -96,13 +96,14 @@ _VALUE = "|".join(
 )
 _ATTR = rf"(?P<key>[A-Za-z_][\w.\-]*+)\s*+{_EQ}\s*+(?P<value>{_VALUE})"  # T3
 _ATTRS = rf"(?:{_NOISE}*+(?:{_ATTR}))*+"  # T3
-_JUNK = rf"(?:{_NOISE}*+(?:{_ATTR}))++[^<>=\uff1c\uff1e\uff1d]*+{_GT}"  # V12: the rest of a call leaked into the tag
+# V12: the rest of a call leaked into the tag
+_JUNK = rf"(?:{_NOISE}*+(?:{_ATTR}))++(?P<junk>[^<>=\uff1c\uff1e\uff1d]*+){_GT}"
 # N4: a bar in place of `>`, or no `>` at all before the next marked tag
 _TERMINATOR = (
     rf"(?:{_NOISE}*+(?P<self>{_SLASH})?+{_NOISE}*+{_GT}|[|\uff5c\u2016]++(?=\s*+[^\s>\uff1e/\uff0f])|(?=\s*+{_HEAD}))"
 )
-# I2, T8: with any name or none
-_CLOSED = rf"{_WORD}{_AFTER_WORD}(?P<cname>{_NAMED})?+{_TERMINATOR}"
+# I2, T8: with any name or none, and with what an opener may have
+_CLOSED = rf"{_WORD}{_AFTER_WORD}(?P<cname>{_NAMED})?+{_ATTRS}{_TERMINATOR}"
 _CLOSER = (  # N1: the slash behind a bar too, or behind the marker
     rf"{_LT}{_NOISE}*+(?:(?P<slash>{_SLASH}){_NOISE}*+{_CLOSED}"
     rf"|{_WORD}{_AFTER_WORD}(?P<slash>{_SLASH}){_NOISE}*+(?P<cname>{_NAMED}){_TERMINATOR})"
@@ -157,6 +158,9 @@ _QUOTES: Final = {
 }
 _QUOTE_SIGNS: Final = "".join(_QUOTES)  # T3
 _OTHER_QUOTES: Final = _QUOTE_SIGNS.replace('"', "")
+_BESIDE_ATTRIBUTES: Final = " \t\r\n,;" + _QUOTE_SIGNS  # T3
+_FLAG: Final = re.compile(r"\s*(?:true|false)\s*", re.IGNORECASE)  # T3
+_WORDLIKE: Final = re.compile(r"[\w.\-]+")  # T3
 _SEEN: Final = 256  # tags a lexer remembers
 BLOCK_NAMES: Final = frozenset({"toolcalls", "functioncalls", "calls", "toolcall"})  # V1, V5, V7, V8
 _FLAT: Final = re.compile("[-_ \t]")  # W1
@@ -265,8 +269,8 @@ def _marked_tag(match: regex.Match[str], tools: Container[str], dropped: bool) -
         return Miss.NO  # T2: nameless only with bars
     kind = _kind(name, closer)
     attrs = {} if closer else _attributes(match)
-    if kind is Kind.PARAM_OPEN and match[0][-1] not in ">\uff1e" and _is_open(match.captures("value")):
-        attrs.pop("name", None)  # where its value begins nobody can tell
+    if kind is Kind.PARAM_OPEN and _is_vague(match):
+        attrs.pop("name", None)
     tool = ""
     if kind in (Kind.BARE_OPEN, Kind.BARE_CLOSE) and own in tools:
         kind, tool = (Kind.INVOKE_CLOSE if closer else Kind.INVOKE_OPEN), own
@@ -291,6 +295,17 @@ def _unquote(value: str) -> str:
     if _is_open([value]):
         return re.split("[>\uff1e\n]", value[1:], maxsplit=1)[0].rstrip(_QUOTE_SIGNS)
     return value[1:-1]
+
+
+def _is_vague(match: regex.Match[str]) -> bool:
+    """True where nobody can tell where a parameter's opener ends and its value begins (T3)."""
+    if (match["junk"] or "").strip(_BESIDE_ATTRIBUTES).lower() not in ("", "string"):
+        return True
+    values = match.captures("value")
+    if not _is_open(values):
+        return False
+    meant = _FLAG if match.captures("key")[-1].lower() == "string" else _WORDLIKE
+    return match[0][-1] not in ">\uff1e" or meant.fullmatch(_unquote(values[-1])) is None
 
 
 def _is_open(values: list[str]) -> bool:

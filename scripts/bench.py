@@ -4,6 +4,7 @@
   .venv/bin/python scripts/bench.py            the parser, beside deepseek-recipe where that is installed
   .venv/bin/python scripts/bench.py frames     one frame of each wire through the core
   .venv/bin/python scripts/bench.py request    the request side on a long history
+  .venv/bin/python scripts/bench.py hostile    input made to hurt: time for five times as much of it, memory
   .venv/bin/python scripts/bench.py proxy      the whole path through mitmdump, beside an identity callable
   .venv/bin/python scripts/bench.py all        all of these
 
@@ -21,11 +22,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import bench_frames
+import bench_hostile
 import bench_parser
 import bench_proxy
 import bench_request
 
-PARTS = ("parser", "frames", "request", "proxy")
+PARTS = ("parser", "frames", "request", "hostile", "proxy")
 
 
 def measure(part: str, quick: bool) -> dict[str, Any]:
@@ -36,6 +38,8 @@ def measure(part: str, quick: bool) -> dict[str, Any]:
         return {"rows": bench_frames.measure(1_000, 1) if quick else bench_frames.measure()}
     if part == "request":
         return {"checks": bench_request.measure(50_000, 3) if quick else bench_request.measure()}
+    if part == "hostile":
+        return {"rows": bench_hostile.measure(2_000, 500) if quick else bench_hostile.measure()}
     return bench_proxy.measure(1, 0.05) if quick else bench_proxy.measure()
 
 

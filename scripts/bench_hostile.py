@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import bench_frames
@@ -162,18 +163,20 @@ def repair(pieces: Iterable[bytes]) -> int:
 
 
 def measure(length: int = 2_000_000, unit_length: int = 200_000) -> list[dict[str, Any]]:
-    """The rows. `length`: bytes or characters of the smaller input, fed in pieces of four; `unit_length`: in the places."""
+    """The rows. `length`: characters or bytes of the smaller input; `unit_length`: the same outside of prose."""
     jobs: list[tuple[str, Callable[[int], int], int]] = []
     for unit in UNITS:
-        jobs.append((f"{unit}, in prose", lambda size, unit=unit: _parse_unit(unit, "in prose", size), length))
         jobs += [
-            (f"{unit}, {place}", lambda size, unit=unit, place=place: _parse_unit(unit, place, size), unit_length)
+            (f"{unit}, {place}", partial(_parse_unit, unit, place), length if place == "in prose" else unit_length)
             for place in PLACES
-            if place != "in prose"
         ]
     for name, make in STREAMS.items():
-        jobs.append((f"stream: {name}", lambda size, make=make: repair(make(size)), length))
+        jobs.append((f"stream: {name}", partial(_repair_stream, make), length))
     return [asdict(_measured(*job)) for job in jobs]
+
+
+def _repair_stream(make: Callable[[int], Iterable[bytes]], size: int) -> int:
+    return repair(make(size))
 
 
 def _parse_unit(unit: str, place: str, size: int) -> int:

@@ -57,7 +57,7 @@ def test_run_adds_only_what_was_not_given(given: list[str], added: list[str], ba
 
 @pytest.mark.parametrize("given", [["--demo", "more"], ["-p", "9000", "--demo"]])
 def test_the_demo_stands_alone(given: list[str]) -> None:
-    with pytest.raises(SystemExit, match="^--demo takes no other argument$"):
+    with pytest.raises(SystemExit, match="--demo takes no other argument"):
         RUN.main(given)
 
 

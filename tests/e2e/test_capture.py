@@ -436,10 +436,12 @@ def test_a_client_behind_the_proxy_gets_the_call_of_a_served_golden(confdir: Pat
 
     async def check() -> None:
         async with in_process(confdir, served.port) as (port, _):
-            client = openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
             assert golden.request is not None
             asked: Any = {"model": "deepseek-v4.1-flash", "messages": [{"role": "user", "content": "Build it."}]}
-            async with client.chat.completions.stream(**asked, tools=golden.request["tools"]) as answer:
+            async with (
+                openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client,
+                client.chat.completions.stream(**asked, tools=golden.request["tools"]) as answer,
+            ):
                 message = (await answer.get_final_completion()).choices[0]
             assert message.finish_reason == "tool_calls"
             calls: Any = message.message.tool_calls
