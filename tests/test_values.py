@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -405,25 +404,6 @@ def test_nothing_raises_and_all_is_json(raw: str, string_attr: bool | None, sche
     declared = as_tools([{"name": "t", "parameters": schema}])
     assert declared is not None
     json.dumps(read_body(raw, declared["t"]), allow_nan=False)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "piece", ["<a>", "<a", "</a>", "<![CDATA[", "<!--", "&lt;", "[", '{"a":', '"', '\\"', "<item>x</item>"]
-)
-def test_time_grows_with_the_length(piece: str) -> None:
-    """Printed (`pytest -s`), not asserted: 5 times the text takes about 5 times as long."""
-    spent = []
-    for length in (200_000, 1_000_000):
-        raw = "<item>" + piece * (length // len(piece))
-        started = time.perf_counter()
-        for schema in (ARRAY, None):
-            read_value(raw, None, schema, literals=True)
-        read_body(raw, None)
-        read_children(raw, None)
-        read_calls(raw)
-        spent.append(time.perf_counter() - started)
-    print(f"{piece!r}: {spent[0] * 1000:.0f} ms, {spent[1] * 1000:.0f} ms")
 
 
 def test_json_beyond_reach_is_none() -> None:
