@@ -52,7 +52,9 @@ _ROW_ORDER: Final = [
     "V1",
 ]
 # V11: what is left of a tag that was not read as one
-_MARKER: Final = re.compile("[|\uff5c\u2016\\\\]\\s*(?i:dsml)|(?i:dsml)\\s*[|\uff5c\u2016\\\\]")
+_MARKER: Final = re.compile(
+    "[|\uff5c\u2016\\\\]\\s*(?i:dsml)|(?i:dsml)(?:\\s*[|\uff5c\u2016\\\\]|[\\s_-]*(?:param|inv|tool|calls|function))"
+)
 # What needs no rescue: the official grammars, bars of any width (R3).
 _OFFICIAL: Final = frozenset({"V1", "V2", "V3", "V4", "V5", "V8", "V13", "V25"})
 BY_POLICY: Final = frozenset({"R4", "R5"})  # rows that reject a call which is fine

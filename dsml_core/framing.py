@@ -11,6 +11,7 @@ import re
 from typing import Any, Protocol
 
 BOM = b"\xef\xbb\xbf"
+_LINE_SIGNS = "\x85\u2028\u2029"  # line ends to some readers of lines, and plain characters to JSON
 LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
@@ -199,9 +200,12 @@ def loads(text: str) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """Compact JSON. Lone surrogates (a pair cut between two deltas) stay as escapes."""
+    """Compact JSON in one line for any reader. Lone surrogates (a pair cut between two deltas) stay as escapes."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    for sign in _LINE_SIGNS:
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        return text.encode()
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":")).encode()
 

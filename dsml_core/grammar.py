@@ -69,7 +69,7 @@ _BAR = r"(?:[|\uff5c\u2016\\]|\u951d\u6ed0\u7d94)"  # N3: the third is the doubl
 _LT, _GT, _SLASH, _EQ = r"[<\uff1c]", r"[>\uff1e]", r"[/\uff0f]", r"[=\uff1d]"  # N1
 # N1: white space, bars, and any sign beyond ASCII; never a letter, a bracket, a quote or `=`.
 _NOISE = r"(?:[\s|\\]|\u951d\u6ed0\u7d94|[^\w\x00-\x7f\uff1c\uff1e\uff0f\uff1d\u201c\u201d\u2018\u2019])"
-_WORD = rf"(?i:dsml)(?:(?:{_NOISE}|[-_])*+(?i:dsml))*+"  # N1
+_WORD = rf"(?i:dsml)(?:(?:{_NOISE}|[-_])*+(?i:dsml)){{0,3}}+"  # N1
 _HEAD = rf"{_LT}{{1,4}}+{_NOISE}*+{_SLASH}?+{_NOISE}*+(?i:dsml)"  # N1: the start of any marked tag
 _AFTER_WORD = rf"(?:{_NOISE}|[-_])*+(?:[rR]:)?+"  # N1
 # W1, I2: any word may be a name, and that of a wrapper two
@@ -94,13 +94,17 @@ _VALUE = "|".join(
         r"(?:[^\s<>\uff1c\uff1e\"'\u201c\u201d\u2018\u2019=|\uff5c\u2016\\/]|/(?=[^\s>\uff1e]))++",
     )
 )
+# N1: between attributes, where a bar would end the tag (N4)
+_GAP = r"(?:\s|[^\w\x00-\x7f\uff1c\uff1e\uff0f\uff1d\u201c\u201d\u2018\u2019\uff5c\u2016])"
 _ATTR = rf"(?P<key>[A-Za-z_][\w.\-]*+)\s*+{_EQ}\s*+(?P<value>{_VALUE})"  # T3
-_ATTRS = rf"(?:{_NOISE}*+(?:{_ATTR}))*+"  # T3
+_ATTRS = rf"(?:{_GAP}*+(?:{_ATTR}))*+"  # T3
 # V12: the rest of a call leaked into the tag
-_JUNK = rf"(?:{_NOISE}*+(?:{_ATTR}))++(?P<junk>[^<>=\uff1c\uff1e\uff1d]*+){_GT}"
+_JUNK = rf"(?:{_GAP}*+(?:{_ATTR}))++(?P<junk>[^<>=\uff1c\uff1e\uff1d]*+){_GT}"
+# N4: what stands behind a bar that ends a tag, neither noise nor an end
+_SOLID = r"(?:[^\W\u951d]|[!-.:-=?@\[\]^`{}~\uff1c\uff1d\u201c\u201d\u2018\u2019])"
 # N4: a bar in place of `>`, or no `>` at all before the next marked tag
 _TERMINATOR = (
-    rf"(?:{_NOISE}*+(?P<self>{_SLASH})?+{_NOISE}*+{_GT}|[|\uff5c\u2016]++(?=\s*+[^\s>\uff1e/\uff0f])|(?=\s*+{_HEAD}))"
+    rf"(?:{_NOISE}*+(?P<self>{_SLASH})?+{_NOISE}*+{_GT}|[|\uff5c\u2016]++(?={_NOISE}*+{_SOLID})|(?=\s*+{_HEAD}))"
 )
 # I2, T8: with any name or none, and with what an opener may have
 _CLOSED = rf"{_WORD}{_AFTER_WORD}(?P<cname>{_NAMED})?+{_ATTRS}{_TERMINATOR}"
@@ -332,5 +336,10 @@ def noise_row(tag: str) -> str:
 
 
 # Text that ends in one of these may still become a tag: what `lex` says of the most frequent ones.
-_FIRST = [sign + letter for sign in ("<", "</") for letter in ("", "t", "f", "c", "i", "p")]
+_FIRST = [
+    sign + noise + letter
+    for sign in ("<", "<<", "<<<", "<<<<", "</")
+    for noise in ("", "|", "||", "\uff5c", "\uff5c\uff5c")
+    for letter in ("", "t", "f", "c", "i", "p", "D", "DS")
+]
 BEGUN: Final = frozenset(text for text in _FIRST if lex(text, 0) is Miss.NOT_YET)

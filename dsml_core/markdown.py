@@ -11,8 +11,9 @@ from enum import Enum
 from typing import Final
 
 # What may stand before a line's own text: indentation, quote marks, list markers, and where a value begins, CDATA.
-_PREFIX: Final = re.compile(r"(?:[ \t]*<!\[CDATA\[)?(?:[ \t]*(?:>|[-*+](?=[ \t])|\d{1,9}[.)](?=[ \t])))*[ \t]*")
-_FENCE: Final = re.compile(r"(`{3,}|~{3,})([^\n]*)")
+_START: Final = r"(?:[ \t]*<!\[CDATA\[)?(?:[ \t]*(?:>|[-*+](?=[ \t])|\d{1,9}[.)](?=[ \t])))*[ \t]*"
+_PREFIX: Final = re.compile(_START)
+_FENCE: Final = re.compile(rf"({_START})(`{{3,}}|~{{3,}})([^\n]*)")
 _INLINE: Final = re.compile(r"`+|</?think>")
 # A line that starts a block of its own, and so ends the paragraph before it.
 _BLOCK: Final = re.compile(r"[ \t]*(?:\#{1,6}[ \t]|[-*+][ \t]|\d{1,9}[.)][ \t]|>|`{3}|~{3})")
@@ -87,16 +88,15 @@ class Fences:
         self._fence, self._fence_quoted = None, False
         opener = self._opens(line)
         if opener is not None:
-            self._fence, self._fence_indent, self._fence_quoted = opener, _prefix(line), _is_quoted(line)
+            prefix, self._fence = opener[1], opener[2]
+            self._fence_indent, self._fence_quoted = len(prefix), ">" in prefix
             self.opened += 1
 
-    def _opens(self, line: str) -> str | None:
-        if "```" not in line and "~~~" not in line:
+    def _opens(self, line: str) -> re.Match[str] | None:
+        match = _fence(line)
+        if match is None or len(line) > _LINE_LIMIT or (match[2][0] == "`" and "`" in match[3]):
             return None
-        match = _FENCE.match(line, _prefix(line))
-        if match is None or len(line) > _LINE_LIMIT or (match[1][0] == "`" and "`" in match[2]):
-            return None
-        return match[1]
+        return match
 
     def _quote_is_over(self, line: str) -> bool:
         """The fence of a block quote ends with the quote."""
@@ -104,20 +104,20 @@ class Fences:
 
     def _closes(self, line: str) -> bool:
         assert self._fence is not None
-        at = _prefix(line)
-        match = _FENCE.match(line, at)
-        if match is None or match[2].strip() or at > self._fence_indent + 3:
+        match = _fence(line)
+        if match is None or match[3].strip() or len(match[1]) > self._fence_indent + 3:
             return False
-        return match[1][0] == self._fence[0] and len(match[1]) >= len(self._fence)
+        return match[2][0] == self._fence[0] and len(match[2]) >= len(self._fence)
 
 
-def _prefix(line: str) -> int:
-    match = _PREFIX.match(line)
-    return match.end() if match else 0
+def _fence(line: str) -> re.Match[str] | None:
+    """A fence in `line`: what stands before it, itself, what stands behind."""
+    return _FENCE.match(line) if "```" in line or "~~~" in line else None
 
 
 def _is_quoted(line: str) -> bool:
-    return ">" in line and ">" in line[: _prefix(line)]
+    prefix = _PREFIX.match(line) if ">" in line else None
+    return prefix is not None and ">" in prefix[0]
 
 
 class Quoting(Fences):

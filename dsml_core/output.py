@@ -117,7 +117,7 @@ class Output:
 
     def pass_by(self, text: str) -> None:
         """Text that went out while nothing was held."""
-        self.tape.pass_by(len(text))
+        self.tape.pass_by(text)
         self.done += len(text)
         self._prose.append(text)
         self._prose_length += len(text)

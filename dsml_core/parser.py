@@ -5,6 +5,7 @@ This file is the quick way, for text that cannot matter; all other text goes thr
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +16,11 @@ from dsml_core.grammar import BEGUN, CANDIDATE, Miss
 from dsml_core.hold import Hold, State
 from dsml_core.policy import Policy
 from dsml_core.reader import SURELY, Reader
-from dsml_core.tape import Tape
+from dsml_core.tape import LOOK_BACK, Tape
 from dsml_core.tools import as_tools
 
 _candidate = CANDIDATE.search
+_settles = re.compile("[<>|\uff1c\uff1e\uff5c\u2016]").search  # signs that can begin or end a tag
 _new = object.__new__  # of an event whose fields are set one by one: quicker than its constructor
 _PASSING = 2048  # characters noted on the quick way before the others are told
 
@@ -46,9 +48,9 @@ class Parser:
         self._at = 0  # offset of `_win`
         self._limit = 0  # where the others have to be told
         self._due = 0  # the same, 0 where the next delta needs a closer look
-        # The slow way, inside a tag that goes on: what came of it since it was last looked at.
-        self._waits = False
-        self._tag = ""
+        # The slow way, inside of a call: text that can settle nothing, and how much of it there may be.
+        self._later = ""
+        self._room = 0
         self._speed_up()
 
     @property
@@ -57,7 +59,7 @@ class Parser:
         if self._quick:
             return len(self._win) + (self._at - self._out.done if self._keeps else 0)
         deferred = self._out.deferred_from
-        return self._tape.end + len(self._tag) - (self._out.done if deferred is None else deferred)
+        return self._tape.end + len(self._later) - (self._out.done if deferred is None else deferred)
 
     @property
     def standing(self) -> bool:
@@ -117,9 +119,9 @@ class Parser:
 
     def _read(self, text: str) -> list[Event]:
         """The slow way."""
-        if self._waits and text.isascii() and not (">" in text or "<" in text or "|" in text or "\\" in text):
-            self._tag += text
-            if len(self._tag) < self._policy.candidate_limit:
+        if self._room and _settles(text) is None:
+            self._later += text
+            if len(self._later) < self._room:
                 return []
             text = ""
         self._slow_down()
@@ -131,14 +133,15 @@ class Parser:
     def _speed_up(self) -> None:
         """Go the quick way where nothing is held, or all text is, in a value."""
         hold, out, reader = self._hold, self._out, self._reader
-        self._waits = bool(reader.win) and reader.waits
+        limit = out.done + hold.judge.limit(hold.draft, hold.value)
+        self._room = max(0, min(_PASSING, limit - self._tape.end)) if reader.waits else 0
         if reader.win:
             return
         if hold.state is State.PROSE and out.deferred_from is None:
             self._keeps, length = False, _PASSING
         elif hold.state is State.VALUE and hold.quiet:
             self._keeps = True
-            length = min(_PASSING, out.done + hold.judge.limit(hold.draft, hold.value) - reader.at)
+            length = min(_PASSING, limit - reader.at)
         else:
             return
         self._quick = True
@@ -147,9 +150,9 @@ class Parser:
 
     def _slow_down(self) -> None:
         """Leave the quick way: tell the others what passed by on it."""
-        if self._tag:
-            self._reader.add(self._tag)
-            self._tag = ""
+        if self._later:
+            self._reader.add(self._later)
+            self._later = ""
         if not self._quick:
             return
         passed = "".join(self._passed)
@@ -188,7 +191,7 @@ class Parser:
             return len(win), True
         while candidate is not None:
             index = candidate.start()
-            if win[index:] in BEGUN:
+            if win[index : index + SURELY] in BEGUN:
                 return index, True
             before = "\n" if win[index] in "<\uff1c" else self._before(win, index)
             if not before:
@@ -202,8 +205,9 @@ class Parser:
 
     def _before(self, win: str, index: int) -> str:
         """What stands in front of a bar, but for blanks; "" where that is not at hand."""
-        before = (self._passed[-1] if self._passed else "") + win[:index]
-        return before.rstrip(" \t")[-1:]
+        end = self._tape.end
+        near = self._passed[-1] if self._passed else self._tape.cut(max(self._tape.start, end - LOOK_BACK), end)
+        return (near + win[:index]).rstrip(" \t")[-1:]
 
 
 @dataclass(frozen=True, slots=True)

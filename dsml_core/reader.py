@@ -40,8 +40,10 @@ class Reader:
 
     @property
     def waits(self) -> bool:
-        """True where an unfinished tag stands inside of a marked call: it matters to nobody before it ends."""
-        return self._hold.inside and UNFINISHED.match(self.win) is not None
+        """True inside of a marked call, where more text settles nothing until a tag is finished."""
+        hold = self._hold
+        unread = UNFINISHED.match(self.win) is not None if self.win else hold.state is not State.VALUE
+        return hold.inside and unread
 
     def run(self, final: bool) -> None:
         """Deal with all that can be dealt with; `final`: nothing follows."""

@@ -28,13 +28,15 @@ class Tape:
         self._starts.append(self.end)
         self.end += len(text)
 
-    def pass_by(self, length: int) -> None:
-        """Count `length` characters that were decided at once. Only where all text is decided."""
-        if self._pieces:
-            self._pieces.clear()
-            self._starts.clear()
-        self.end += length
-        self.start = self.end
+    def pass_by(self, text: str) -> None:
+        """Append `text` that was decided at once. Only where all text is decided."""
+        if len(text) < LOOK_BACK:
+            self.add(text)
+            self.drop(self.end)
+        else:
+            self._pieces, self._starts = [text], [self.end]
+            self.start = self.end
+            self.end += len(text)
 
     def cut(self, start: int, end: int) -> str:
         """The characters `[start, end)`; both within the tape."""

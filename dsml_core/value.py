@@ -63,7 +63,7 @@ class OpenValue:
     _shown: int = 0  # parameters that are open in the CDATA
     _fences: Fences = field(default_factory=Fences)
     _fence_id: int = 0
-    _depth: dict[Kind, int] = field(default_factory=dict)
+    _depth: dict[tuple[Kind, bool], int] = field(default_factory=dict)
 
     def advance(self, text: str) -> None:
         """Read on in the value, at the latest before a tag's role is asked for."""
@@ -124,16 +124,20 @@ class OpenValue:
         return Role.DATA
 
     def _in_its_fence(self, tag: Tag) -> bool:
-        """T16: in a fence an opener is data, and a closer whose opener stands in the same fence."""
+        """T16: in a fence an opener is data, and a closer whose opener stands in the same fence.
+
+        A plain opener does not explain a marked closer.
+        """
         if self._fence_id != self._fences.opened:
             self._fence_id, self._depth = self._fences.opened, {}
         if tag.kind in _BOUNDS or tag.kind is Kind.BARE_OPEN:
-            opened = _PAIRS[tag.kind]
+            opened = _PAIRS[tag.kind], tag.marked
             self._depth[opened] = self._depth.get(opened, 0) + 1
             return True
-        if self._depth.get(tag.kind, 0) > 0:
-            self._depth[tag.kind] -= 1
-            return True
+        for opened in ((tag.kind, tag.marked), (tag.kind, True)):
+            if self._depth.get(opened, 0) > 0:
+                self._depth[opened] -= 1
+                return True
         return False
 
 

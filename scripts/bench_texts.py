@@ -61,14 +61,9 @@ if (cache.size < limit) cache.set(key, value);
 
 """
 _FENCED = """\
-The notes say:
-
-```xml
-<div class="note"><p>one</p></div>
+```ts
+const limit = 64;
 ```
-
-and `<p>` stays.
-
 """
 
 
@@ -94,7 +89,7 @@ def markdown(length: int) -> str:
 
 
 def fenced(length: int) -> str:
-    """Markdown whose fences are closed: what a file with documentation holds."""
+    """Nothing but short code blocks, each closed."""
     return _FENCED * (length // len(_FENCED))
 
 
