@@ -25,11 +25,18 @@ class CorruptError(Exception):
 class Decoder(Protocol):
     """Encoded bytes in, decoded bytes out, for one message. Raises `CorruptError`, once."""
 
+    @property
+    def whole(self) -> bool:
+        """The message may end here: its coding has."""
+        ...
+
     def feed(self, data: bytes) -> bytes: ...
 
 
 class Identity:
     """No coding."""
+
+    whole = True
 
     def feed(self, data: bytes) -> bytes:
         return data
@@ -41,15 +48,24 @@ class _Bytewise:
 
     def __init__(self) -> None:
         self._inner = self._new()
+        self._begun = False
+
+    @property
+    def whole(self) -> bool:
+        return not self._begun or self._is_over()
 
     def _new(self) -> Any:
         raise NotImplementedError
+
+    def _is_over(self) -> bool:
+        return bool(self._inner.eof)
 
     def _one(self, byte: bytes) -> bytes:
         raise NotImplementedError
 
     def feed(self, data: bytes) -> bytes:
         decoded: list[bytes] = []
+        self._begun = self._begun or bool(data)
         try:
             for offset in range(len(data)):
                 decoded.append(self._one(data[offset : offset + 1]))
@@ -96,8 +112,11 @@ class Brotli(_Bytewise):
     def _new(self) -> Any:
         return brotli.Decompressor()
 
+    def _is_over(self) -> bool:
+        return bool(self._inner.is_finished())
+
     def _one(self, byte: bytes) -> bytes:
-        if self._inner.is_finished():
+        if self._is_over():
             return b""
         out: bytes = self._inner.process(byte)
         return out

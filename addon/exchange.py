@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from addon.coding import CorruptError, Decoder, Identity
-from addon.kept import Tape
+from addon.kept import Arrivals, Tape
 from dsml_core.context import Context
+from dsml_core.lane import Lane
 from dsml_core.report import Report
 
 BODY_LIMIT = 32 * 1024 * 1024  # bytes of one JSON body that are kept until it is complete
@@ -26,6 +27,16 @@ class Rewriter(Protocol):
         """Characters of text that came and are not decided."""
         ...
 
+    @property
+    def waits(self) -> bool:
+        """`flush_idle` may return something."""
+        ...
+
+    @property
+    def lane(self) -> Lane | None:
+        """What takes note of pieces that may leave as they come, until the next call of a method."""
+        ...
+
     def feed(self, data: bytes) -> bytes: ...
 
     def close(self, clean: bool = True) -> bytes: ...
@@ -41,6 +52,8 @@ class Collector:
     """
 
     held = 0  # a body that is not complete is not text yet
+    waits = False
+    lane = None
 
     def __init__(self, rewriter: Rewriter, limit: int = BODY_LIMIT) -> None:
         self.report = rewriter.report
@@ -105,21 +118,63 @@ class Pipe:
         self.held_seconds = 0.0
         self.client = Tape(keep)
         self.other = Tape(keep)
+        self.arrivals = Arrivals()
         self._held_since: float | None = None
         self._rewriter = rewriter
         self._decoder = decoder
         self._source = source
         self._open = True
+        self._lane: Lane | None = None
+        self._passed = 0  # bytes in the lane
+
+    def passes(self, data: bytes) -> bool:
+        """True where all that is to be done with `data` is to send it on: then the pipe has taken note of it."""
+        lane = self._lane
+        try:
+            if lane is None or not lane.takes(data):
+                return False
+        except Exception as error:
+            self._leave_lane()
+            self._give_up(error)
+            return False
+        self._passed += len(data)
+        self.arrivals.times.append(time.monotonic())
+        self.arrivals.sizes.append(len(data))
+        return True
+
+    @property
+    def passing(self) -> bool:
+        """The next piece may be one that `passes`."""
+        return self._lane is not None
+
+    @property
+    def waits(self) -> bool:
+        """Something is held that could go out if the provider is silent."""
+        try:
+            return self._open and not self.observe and self.idle_flush > 0 and self._rewriter.waits
+        except Exception as error:
+            self._give_up(error)
+            return False
 
     def __call__(self, data: bytes) -> list[bytes]:
+        if self._lane is not None:
+            if self.passes(data):
+                return [data]
+            self._leave_lane()
         self.fed_at = time.monotonic()
         arrived = [data] if self._source is None and data else self._arrived(data)
         sent = [self._advance(piece) for piece in arrived]
         if not data:
-            sent.append(self._close())
+            if not self._decoder.whole:  # it broke off somewhere before the provider's own framing of it
+                self.broken = self.broken or "it ends too early"
+            sent.append(self._close(clean=self.broken is None))
         left = [piece for piece in (arrived if self.observe else sent) if piece]
         for piece in left:
             self.client.add(piece)
+            if self.observe:
+                self.arrivals.add(self.fed_at, len(piece))
+        if self.sure and self._source is None and self._open:
+            self._lane = self._rewriter.lane
         return left
 
     @property
@@ -131,14 +186,16 @@ class Pipe:
         """What may go out now that the provider is silent."""
         if self.observe or not self._open:
             return b""
+        self._leave_lane()
         try:
             pushed = self._rewriter.flush_idle()
         except Exception as error:
             self._give_up(error)
             return b""
         self._time_hold()
-        self.other.pause()
-        self.client.add(pushed)
+        if pushed:
+            self.arrivals.add(time.monotonic(), 0)
+            self.client.add(pushed)
         return pushed
 
     def abort(self) -> bytes:
@@ -177,11 +234,14 @@ class Pipe:
             made = decoded
         self._time_hold()
         self.other.add(made if self.observe else decoded)
+        if decoded and not self.observe:
+            self.arrivals.add(self.fed_at, len(decoded))
         return made
 
     def _close(self, clean: bool = True) -> bytes:
         if not self._open:
             return b""
+        self._leave_lane()
         self._open = False
         self._time_hold(over=True)
         try:
@@ -192,6 +252,14 @@ class Pipe:
         if self.observe:
             self.other.add(made)
         return made
+
+    def _leave_lane(self) -> None:
+        run = self._lane.run() if self._lane is not None else None
+        self._lane = None
+        if run is not None:
+            self.client.add_run(run, self._passed)
+            self.other.add_run(run, self._passed)
+            self._passed = 0
 
     def _time_hold(self, over: bool = False) -> None:
         """Note for how long text has been held, where it is no more."""
@@ -215,6 +283,8 @@ class _Through:
     """A rewriter that has given up."""
 
     held = 0
+    waits = False
+    lane = None
 
     def __init__(self, report: Report) -> None:
         self.report = report

@@ -201,7 +201,7 @@ class Dsml:
                 self._skip(flow, current, reason)
                 return
         else:
-            if current.pipe.broken and flow.killable:
+            if current.pipe.broken and not current.pipe.observe and flow.killable:
                 flow.kill()  # type: ignore[no-untyped-call] # only where pushing could not end it at once
             release(flow.response, current.pipe)
         self._report(flow, current, current.pipe)
@@ -303,7 +303,7 @@ class Dsml:
             return
         logger.log(logging.WARNING if pipe.report.faults else logging.INFO, "dsml: %s", made["line"])
         flow.metadata[kept.RECORD] = made
-        kept.keep_other(flow, pipe.other, pipe.provider)
+        kept.keep_other(flow, pipe.other, pipe.provider, pipe.arrivals)
         live.mark(flow, made)
         self.recent.add(flow)
         self._json_log.write(live.lines(made, pipe.report if self.settings.log_content else None))

@@ -16,11 +16,13 @@ message.
 from __future__ import annotations
 
 import json
-import time
 import zlib
+from array import array
 from typing import Any
 
 from mitmproxy.http import HTTPFlow
+
+from dsml_core.lane import Run
 
 RECORD = "dsml"
 OTHER = "dsml_other"
@@ -32,35 +34,51 @@ _LIMIT = 1 << 28  # bytes that a stored part may unpack to: the file may come fr
 
 
 class Tape:
-    """Bytes that went by, as pieces with the second each came at; given up once they are more than `limit` bytes."""
+    """Bytes that went by; given up once they are more than `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
-        self.pieces: list[tuple[float, bytes]] = []
         self.complete = limit > 0
+        self._parts: list[bytes | Run] = []
         self._left = limit
 
     def add(self, piece: bytes) -> None:
-        if not self.complete or not piece:
-            return
-        self._left -= len(piece)
-        if self._left < 0:
-            self.complete = False
-            self.pieces.clear()
-        else:
-            self.pieces.append((time.monotonic(), piece))
+        """Bytes that went by now."""
+        if piece and self._has_room(len(piece)):
+            self._parts.append(piece)
 
-    def pause(self) -> None:
-        """Nothing came for so long that held text went out: that is kept as a piece without bytes."""
-        if self.complete and self.pieces:
-            self.pieces.append((time.monotonic(), b""))
+    def add_run(self, run: Run, size: int) -> None:
+        """Frames of `size` bytes that went by."""
+        if self._has_room(size):
+            self._parts.append(run)
 
     def joined(self) -> bytes | None:
         """All of it, None where it was given up."""
-        return b"".join(piece for _, piece in self.pieces) if self.complete else None
+        if not self.complete:
+            return None
+        return b"".join(part if isinstance(part, bytes) else part.data() for part in self._parts)
+
+    def _has_room(self, size: int) -> bool:
+        self._left -= size
+        if self._left < 0:
+            self.complete = False
+            self._parts.clear()
+        return self.complete
+
+
+class Arrivals:
+    """When the provider's pieces came, and the bytes in each; none where nothing came and held text went out."""
+
+    def __init__(self) -> None:
+        self.times = array("d")  # seconds of time.monotonic()
+        self.sizes = array("L")
+
+    def add(self, at: float, size: int) -> None:
+        self.times.append(at)
+        self.sizes.append(size)
 
     def chunks(self) -> list[list[int]]:
         """Milliseconds since the first piece and bytes, for each piece."""
-        return [[round((at - self.pieces[0][0]) * 1000), len(piece)] for at, piece in self.pieces]
+        return [[round((at - self.times[0]) * 1000), size] for at, size in zip(self.times, self.sizes, strict=True)]
 
 
 def keep_body(flow: HTTPFlow, client: Tape) -> None:
@@ -70,13 +88,13 @@ def keep_body(flow: HTTPFlow, client: Tape) -> None:
         flow.response.raw_content = body
 
 
-def keep_other(flow: HTTPFlow, other: Tape, provider: Tape) -> None:
+def keep_other(flow: HTTPFlow, other: Tape, provider: Tape, arrivals: Arrivals) -> None:
     """Keep what went in at the other side of the repair, and how the provider's bytes came."""
     found = other.joined()
     if found is not None and flow.response is not None and found != flow.response.get_content(strict=False):
         flow.metadata[OTHER] = zlib.compress(found, _FAST)
     if provider.complete:
-        flow.metadata[CHUNKS] = zlib.compress(json.dumps(provider.chunks()).encode(), _FAST)
+        flow.metadata[CHUNKS] = zlib.compress(json.dumps(arrivals.chunks()).encode(), _FAST)
 
 
 def keep_asked(flow: HTTPFlow, content: bytes, limit: int) -> None:

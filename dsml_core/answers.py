@@ -43,6 +43,8 @@ class Answers:
     ahead of the next answer. The methods do not raise.
     """
 
+    lane = None  # all frames are read
+
     def __init__(self, wire: str, *, tools: Any = None, policy: Policy | None = None) -> None:
         self.report = Report(wire)
         self.wants_resume = False
@@ -61,6 +63,11 @@ class Answers:
     def held(self) -> int:
         """Characters of text that came and are not decided."""
         return self._repairer.held
+
+    @property
+    def waits(self) -> bool:
+        """As `Repairer.waits`."""
+        return self._repairer.waits
 
     @property
     def shown(self) -> str:

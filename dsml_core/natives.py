@@ -13,6 +13,7 @@ from dsml_core.parser import Parser
 
 # One call in the V4 grammar; a name that would need escaping is left alone.
 _CALL = '<\uff5cDSML\uff5cinvoke name="%s">%s</\uff5cDSML\uff5cinvoke>'
+_UNWATCHED = 65536  # characters that may go by at once where nothing looks for markup in them
 
 
 class NativeCall:
@@ -44,6 +45,24 @@ class NativeCall:
         """It waits until its arguments are complete, not only for the next piece."""
         return self._leaked or self._marked
 
+    @property
+    def room(self) -> int:
+        """Characters of arguments that may `glide`."""
+        if self.complete or self.holding or self.waiting:
+            return 0
+        return _UNWATCHED if self._watch is None else self._watch.room
+
+    def glides(self, text: str) -> bool:
+        """True where no markup begins in `text`."""
+        return self._watch is None or self._watch.passes(text)
+
+    def glide(self, text: str) -> None:
+        """Arguments that no markup may begin in have left."""
+        self._pieces.append(text)
+        self._sent += len(text)
+        if self._watch is not None:
+            self._watch.pass_by(text)
+
     def add(self, piece: Native) -> None:
         """More arguments."""
         self._pieces.append(piece.arguments)
@@ -59,7 +78,7 @@ class NativeCall:
 
     def release(self) -> None:
         """What only might be markup goes out, and is watched no longer."""
-        if not self.certain:
+        if self.holding and not self.certain:
             self._watch = None
 
     def finish(self, leaks: list[ToolCall]) -> None:

@@ -95,9 +95,19 @@ class Parser:
             return [event]
         return self._look(text) if self._quick else self._read(text)
 
+    @property
+    def room(self) -> int:
+        """Characters of text that `passes` which may be given to `pass_by` now."""
+        return 0 if self._keeps else max(0, self._due - self._at - 1)
+
     def passes(self, text: str) -> bool:
-        """True where `text` is sure to be visible at once, and all that `feed` would say."""
-        return not self._keeps and self._at + len(text) < self._due and _candidate(text) is None
+        """True where `feed` would find `text` visible at once, all of it; only where there is `room` for it."""
+        return _candidate(text) is None or self._possible(text)[0] == len(text)
+
+    def pass_by(self, text: str) -> None:
+        """Read on over text that `passes`."""
+        self._at += len(text)
+        self._passed.append(text)
 
     def close(self, end: End = End.STOP) -> list[Event]:
         """The text ends here, or its part does; decides all that is held. `feed` may follow."""

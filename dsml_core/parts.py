@@ -8,6 +8,7 @@ Those three and the queue are what a fault or an abort has to send.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from dsml_core.atoms import Atom, Delta, Key
@@ -45,6 +46,11 @@ class Choice:
         self.written = 0  # recovered calls that were
         self.refused = False
         self.finished = False
+
+    @property
+    def open(self) -> bool:
+        """Something in it may still be held."""
+        return bool(self.live) or not all(call.complete for call in self.natives.values())
 
     @property
     def changed(self) -> bool:
@@ -119,14 +125,21 @@ class Part:
         self._apply(events)
         return events
 
-    def glide(self, text: str) -> bool:
-        """More text behind a plain delta; False, and nothing is done, where it may be anything but visible text."""
-        if not self.parser.passes(text):
-            return False
-        self.parser.feed(text)
+    @property
+    def room(self) -> int:
+        """Characters that may `glide`: 0 where anything of it has not left, or is to be taken along."""
+        behind = self._decided < self.fed or self._ahead or self.carry or self.waiting or self.swallowed
+        return self.parser.room if self.started and not behind else 0
+
+    def glides(self, text: str) -> bool:
+        """True where `text` is all visible at once."""
+        return self.parser.passes(text)
+
+    def glide(self, text: str) -> None:
+        """Text that `glides` has gone out."""
+        self.parser.pass_by(text)
         self._note(text)
         self.fed = self._decided = self.fed + len(text)
-        return True
 
     def _note(self, text: str) -> None:
         if self.reasoning:
@@ -223,7 +236,9 @@ class Part:
             ahead = min(self._ahead, len(event.text))
             self._ahead -= ahead
             if isinstance(event, Removed) and ahead < len(event.text):
-                self.cuts.append((self._decided, event.text[ahead:]))
+                gone = replace(event, start=event.start + ahead, text=event.text[ahead:]) if ahead else event
+                self.cuts.append((gone.start, gone.text))
+                self.taken.append(gone)
             self._decide(len(event.text) - ahead, visible=isinstance(event, Text))
 
     def _decide(self, length: int, visible: bool = True) -> None:

@@ -53,6 +53,7 @@ class Rewriter:
         self._report = report
         self._choices: dict[int, Choice] = {}
         self._last: Entry | None = None
+        self._lane: Lane | None = None
         self.over = False  # the provider reported an error: what follows is not looked at
         self.outlet = Outlet(wire, self._choices, report)
         self._handlers: dict[type[Atom], Callable[[Any], None]] = {
@@ -83,14 +84,36 @@ class Rewriter:
         self._last = entry
 
     def lane(self) -> Lane | None:
-        """The lane behind the last frame, where that was plain text."""
+        """The lane behind the last frame, where that left as it came and was text or arguments."""
         entry = self._last
-        if entry is None or len(entry.atoms) != 1:
+        if entry is None or len(entry.atoms) != 1 or self.waits or self.outlet.carrying or self._wire.shifted():
             return None
         atom = entry.atoms[0]
-        if not isinstance(atom, Delta) or not atom.plain or len(atom.fields) != 1 or atom.text.isspace():
+        if isinstance(atom, Native):
+            goer: Part | NativeCall = self._choices[atom.choice].natives[atom.key]
+            field, text = self._wire.ARGUMENTS, "" if atom.name or atom.ends else atom.arguments
+        elif isinstance(atom, Delta) and len(atom.fields) == 1:
+            goer = self._wire.parts[atom.part]
+            field, text = self._wire.TEXT or atom.fields[0], atom.text
+            if text.isspace() and (len(self._choices) > 1 or len(goer.choice.live) > 1):
+                return None
+        else:
             return None
-        return Lane.behind(entry.frame.raw, atom.fields[0], atom.text, self._wire.parts[atom.part])
+        if not text or not goer.room:
+            return None
+        if self._lane is None or not self._lane.again(entry.frame.raw, goer):
+            self._lane = Lane.behind(entry.frame.raw, field, text, goer, self._wire.VARYING)
+        return self._lane
+
+    def settle(self, lane: Lane) -> None:
+        """The lane is left."""
+        lane.settle()
+        self._wire.follow(lane.last)
+
+    @property
+    def waits(self) -> bool:
+        """A frame waits for what comes next."""
+        return bool(self.outlet.queue)
 
     def end(self) -> None:
         """The stream ended well."""
@@ -241,6 +264,8 @@ class Rewriter:
             self._refuse(choice, atom)
         for part in list(choice.live):
             self._resolve(part, End.NATIVE if choice.natives and not choice.refused else atom.end)
+        for item in self._wire.items.values():
+            item.ended = True
         repeated, choice.finished = choice.finished, True
         if choice.natives or choice.refused:
             atom.called = choice.changed and not choice.refused
@@ -252,7 +277,7 @@ class Rewriter:
                 self._report.calls.append(Recovered(call.name, call.row, call.end - call.start, call.start))
         elif _is_emptied(choice) and not repeated:
             atom.before.append(Say(choice.index, None, self._note(choice)))
-        if not (atom.called or choice.natives or choice.refused):
+        if not (atom.called or choice.natives or choice.refused or repeated):
             self._without_call(choice, atom)
         choice.calls = []
 
@@ -296,7 +321,7 @@ class Rewriter:
 
     def _done(self, atom: Atom) -> None:
         for choice in self._choices.values():
-            if choice.finished:
+            if choice.finished and not choice.open:
                 continue
             finish = Finish(choice.index)
             self._finish(finish)
@@ -319,8 +344,6 @@ class Rewriter:
         for event in events:
             if isinstance(event, ToolCall):
                 part.choice.calls.append(event)
-            elif isinstance(event, Removed):
-                part.taken.append(event)
         self.outlet.carry(part)
 
     def _note(self, choice: Choice) -> str:

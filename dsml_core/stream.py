@@ -48,12 +48,17 @@ class Repairer:
             (lambda text: lost_markup(text, declared, policy)) if resumable else None,
         )
         self._passing = declared is not None and not declared
-        self._lane: Lane | None = None  # the frames that may follow the last one in
+        self.lane: Lane | None = None  # the frames that may follow the last one in; what it takes is not fed
 
     @property
     def held(self) -> int:
         """Characters of text that came and are not decided."""
-        return 0 if self._passing or self._lane is not None else self._rewriter.held
+        return 0 if self._passing or self.lane is not None else self._rewriter.held
+
+    @property
+    def waits(self) -> bool:
+        """Frames came that wait for others: only then `flush_idle` may return something."""
+        return self._stream and not self._passing and self.lane is None and self._rewriter.waits
 
     @property
     def lost(self) -> Lost | None:
@@ -69,39 +74,35 @@ class Repairer:
 
     def feed(self, data: bytes) -> bytes:
         """More bytes of the body, cut anywhere; returns what may leave now."""
-        lane, self._lane = self._lane, None
-        text = lane.text(data) if lane is not None else None
-        if lane is not None and text is not None:
-            try:
-                if lane.part.glide(text):
-                    self._lane = lane
-                    return data
-            except Exception as fault:
-                self._fail(fault)
-                return self._drained() + data
+        if self.lane is not None:
+            if self._goes_by(data):
+                return data
+            self._leave_lane()
         if self._passing and not self._wire.shifted():
-            return data
+            return self._drained() + data
         frames = self._framer.feed(data)
-        out = self._take(frames)
-        if len(frames) == 1 and frames[0].raw == data == out and self._stream and not self._passing:
-            self._lane = self._rewriter.lane()
+        out = self._drained() + self._take(frames)
+        if frames and out.endswith(data) and self._stream and not self._passing:
+            self._enter_lane(frames, data)
         return out
 
     def flush_idle(self) -> bytes:
         """Nothing came for a while: returns what was held only because it might be the start of a tag."""
+        self._leave_lane()
         if self._passing or not self._stream:
-            return b""
+            return self._drained()
         return self._guarded(self._rewriter.idle)
 
     def close(self, clean: bool = True) -> bytes:
         """The body is over, or broke off (`clean=False`); returns the last bytes."""
+        self._leave_lane()
         if clean:
-            out = self._take(self._framer.close())
+            out = self._drained() + self._take(self._framer.close())
             if self._stream and not self._passing:
                 out += self._guarded(self._rewriter.end)
         else:
             self.report.aborted = True
-            out = b"" if self._passing else self._guarded(self._rewriter.outlet.surrender)
+            out = self._drained() if self._passing else self._guarded(self._rewriter.outlet.surrender)
             out += self._framer.rest()
         if self.lost is None:
             self._guarded(self._rewriter.close_report)
@@ -111,6 +112,34 @@ class Repairer:
         if not self._stream:
             return BodyFramer()
         return LineFramer() if self._wire.LINES else SseFramer()
+
+    # -- frames that are not read
+
+    def _goes_by(self, data: bytes) -> bool:
+        assert self.lane is not None
+        try:
+            return self.lane.takes(data)
+        except Exception as fault:
+            self._fail(fault)
+            return False
+
+    def _enter_lane(self, frames: Sequence[Frame], data: bytes) -> None:
+        try:
+            if sum(len(frame.raw) for frame in frames) == len(data):
+                self.lane = self._rewriter.lane()
+        except Exception as fault:
+            self._fail(fault)
+
+    def _leave_lane(self) -> None:
+        lane, self.lane = self.lane, None
+        if lane is None:
+            return
+        try:
+            self._rewriter.settle(lane)
+        except Exception as fault:
+            self._fail(fault)
+
+    # -- frames that are
 
     def _take(self, frames: Sequence[Frame]) -> bytes:
         passing = self._passing

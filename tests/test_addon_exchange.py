@@ -19,9 +19,15 @@ class Holding:
         self.waiting = b""
         self.closed: list[bool] = []
 
+    lane = None
+
     @property
     def held(self) -> int:
         return len(self.waiting)
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.waiting)
 
     def feed(self, data: bytes) -> bytes:
         before, mark, after = (self.waiting + data).partition(b"<")

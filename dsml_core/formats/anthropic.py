@@ -23,6 +23,7 @@ class Anthropic(Wire):
     NAME: ClassVar[str] = "anthropic"
     EVENTS: ClassVar[bool] = True
     NUMBERED: ClassVar[bool] = True
+    ARGUMENTS: ClassVar[str] = "partial_json"
 
     def __init__(self, tools: Any) -> None:
         super().__init__(tools)
@@ -100,7 +101,7 @@ class Anthropic(Wire):
 
     def number(self, body: Body) -> bool:
         index = body.get("index", -1)
-        if index == -1:
+        if index == -1 or not self.speaks(body):
             return False
         if body["type"] == "content_block_start":
             number = self._written if self.moved else index

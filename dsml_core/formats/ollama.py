@@ -22,6 +22,7 @@ class Ollama(Wire):
 
     NAME: ClassVar[str] = "ollama"
     LINES: ClassVar[bool] = True
+    VARYING: ClassVar[tuple[str, ...]] = ("created_at",)
 
     def speaks(self, body: Body) -> bool:
         return isinstance(body.get("message"), dict) or bool(body.get("error"))

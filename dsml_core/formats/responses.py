@@ -29,6 +29,9 @@ class Responses(Wire):
     NAME: ClassVar[str] = "openai-responses"
     EVENTS: ClassVar[bool] = True
     NUMBERED: ClassVar[bool] = True
+    TEXT: ClassVar[str] = "delta"
+    ARGUMENTS: ClassVar[str] = "delta"
+    VARYING: ClassVar[tuple[str, ...]] = ("sequence_number",)
 
     def __init__(self, tools: Any) -> None:
         super().__init__(tools)
@@ -108,9 +111,15 @@ class Responses(Wire):
     def noop(self, choice: int) -> Body:
         return _event("in_progress", response=self.base | {"instructions": None, "tools": []})
 
+    def follow(self, last: dict[str, bytes]) -> None:
+        if "sequence_number" in last:
+            self._sequence = int(last["sequence_number"])
+
     def number(self, body: Body) -> bool:
-        changed = "output_index" in body and self._number_item(body)
-        sequence = body.get("sequence_number")
+        changed = "output_index" in body and self.speaks(body) and self._number_item(body)
+        if "sequence_number" not in body:
+            return changed
+        sequence = body["sequence_number"]
         if self.moved and self._sequence is not None:
             body["sequence_number"] = self._sequence + 1
         elif sequence is None:

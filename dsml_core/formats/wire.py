@@ -26,6 +26,9 @@ class Wire:
     LINES: ClassVar[bool] = False  # newline-delimited JSON, else server-sent events
     EVENTS: ClassVar[bool] = False  # each event is named after its `type`
     NUMBERED: ClassVar[bool] = False  # frames tell their place in the stream
+    TEXT: ClassVar[str] = ""  # the field with the text of a delta, where it is not named after its part
+    ARGUMENTS: ClassVar[str] = "arguments"  # the field with the arguments of a structured call
+    VARYING: ClassVar[tuple[str, ...]] = ()  # fields that differ in frames of one kind, and say nothing of the message
 
     def __init__(self, tools: Tools | None) -> None:
         self.tools = tools
@@ -71,6 +74,9 @@ class Wire:
     def number(self, body: Body) -> bool:
         """Count a frame that leaves and give it the numbers that follow from those before; True where they differ."""
         return False
+
+    def follow(self, last: dict[str, bytes]) -> None:
+        """Frames have left as they came, unread; `last` has the varying fields of the last one, as JSON."""
 
     def shifted(self) -> bool:
         """True where frames that follow may not leave with the numbers they come with."""

@@ -1,0 +1,240 @@
+"""The fast lane: frames that are not read give what they would have given, and are kept as they were."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from addon.coding import Identity
+from addon.exchange import Pipe
+from dsml_core import Repairer
+from dsml_core.lane import Lane
+from tests.client_view import see
+from tests.leaks import BASH, LEAK, PROSE, TOOLS, any_wire, repaired
+from tests.markers import BAR, MARK, live
+from tests.provider_frames import WIRES, Answer, Calls, pieces, says, stream
+
+TALK = 'Some "prose", C:\\dir,\n\ttwo lines and a </p> of it; a | b, 1 < 2, \u20ac\U0001f600 and </done>. '
+NATIVE = json.dumps({"path": "a/b", "text": "<div>" + TALK * 3})
+ANSWERS: dict[str, Answer] = {
+    "prose": [says(TALK * 12)],
+    "a leak": [says(TALK * 3 + LEAK)],
+    "a leak in between": [says(f"{TALK}{LEAK}{TALK * 3}")],
+    "reasoning": [says(TALK * 3, reasoning=True), says(TALK * 3 + LEAK)],
+    "native": [says(TALK), Calls("read", pieces(NATIVE))],
+    "a leak, then native": [says(TALK + LEAK), Calls("bash", pieces(NATIVE))],
+    "native with markup": [
+        says(TALK),
+        Calls("read", pieces('{"path": "' + TALK.replace('"', "") + '"}' + f"</{MARK}invoke>")),
+    ],
+    "two native": [Calls("read", pieces(NATIVE)), Calls("bash", pieces(NATIVE))],
+}
+# an arguments object cannot be damaged on a wire where it is no text
+POSSIBLE = [(wire, name) for wire in WIRES for name in ANSWERS if (wire, name) != ("ollama", "native with markup")]
+
+
+def numbered(wire: str, frames: list[bytes]) -> list[bytes]:
+    """The frames as providers write them that tell the time, or count, in each."""
+    made = []
+    for number, frame in enumerate(frames):
+        at = f"2026-01-01T00:00:{number / 1000:09.6f}Z".encode()
+        frame = frame.replace(b'"sequence_number": 0', b'"sequence_number": %d' % number)
+        made.append(frame.replace(b"2026-01-01T00:00:00Z", at))
+    return made
+
+
+def slowly(wire: str, frames: list[bytes], monkeypatch: pytest.MonkeyPatch) -> tuple[bytes, Repairer]:
+    """The same without a lane."""
+    with monkeypatch.context() as patch:
+        patch.setattr("dsml_core.rewriter.Rewriter.lane", lambda rewriter: None)
+        return repaired(wire, frames)
+
+
+@pytest.mark.parametrize(("wire", "answer"), POSSIBLE)
+def test_it_makes_no_difference(wire: str, answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = numbered(wire, stream(wire, ANSWERS[answer]))
+    expected, slow = slowly(wire, frames, monkeypatch)
+    for size in (1, 2, 3, 7):
+        together = [b"".join(frames[at : at + size]) for at in range(0, len(frames), size)]
+        out, quick = repaired(wire, together)
+        assert out == expected
+        assert quick.report == slow.report
+
+
+@any_wire
+def test_most_frames_go_by_in_it(wire: str) -> None:
+    frames = numbered(wire, stream(wire, [says(PROSE * 40), Calls("read", pieces(json.dumps({"path": PROSE * 40})))]))
+    repairer = Repairer(wire, stream=True, tools=TOOLS)
+    gone = 0
+    for frame in frames:
+        lane = repairer.lane
+        taken = lane is not None and lane.takes(frame)
+        gone += taken
+        if not taken:
+            repairer.feed(frame)
+    assert gone > 0.4 * len(frames)
+    repairer.close()
+
+
+@dataclass
+class Listener:
+    """What a lane tells."""
+
+    room: int = 10_000
+    told: list[str] = field(default_factory=list)
+
+    def glides(self, text: str) -> bool:
+        return "<" not in text
+
+    def glide(self, text: str) -> None:
+        self.told.append(text)
+
+
+def frame(text: Any, number: int = 0) -> bytes:
+    return b'{"n": %d, "text":%b, "z":"2026"}\n' % (
+        number,
+        text if isinstance(text, bytes) else json.dumps(text).encode(),
+    )
+
+
+def lane(listener: Listener, varying: tuple[str, ...] = ()) -> Lane:
+    made = Lane.behind(frame("first"), "text", "first", listener, varying)
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        frame("more"),
+        frame('a "quote", \\ and\nlines\t'),
+        frame("a|b /c"),
+        frame('"\u00e9\u20ac"'.encode()),
+        frame("more") + frame("and") + frame("more\n"),
+    ],
+)
+def test_what_it_takes(taken: bytes) -> None:
+    listener = Listener()
+    made = lane(listener)
+    assert made.takes(taken)
+    run = made.run()
+    assert run is not None
+    assert run.data() == taken
+    made.settle()
+    assert listener.told == ["".join(json.loads(line)["text"] for line in taken.decode().splitlines())]
+    assert made.run() is None
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        b"",
+        frame(""),
+        frame("a <"),
+        frame("more")[:-1],
+        frame("more") + b"\n",
+        frame("more", 1),
+        frame("\ud83d"),
+        frame(b'"\\u0041"'),
+        frame(b'"\\x"'),
+        frame(b'"\xff"'),
+        frame(b'"a", "text":"b"'),
+        frame("a") + frame("b </t"),
+        frame("a") + frame("b", 1),
+        frame("x" * 10_001),
+    ],
+)
+def test_what_it_does_not_take(left: bytes) -> None:
+    listener = Listener()
+    made = lane(listener)
+    assert not made.takes(left)
+    made.settle()
+    assert listener.told == []
+
+
+def test_values_that_vary_are_kept_and_the_last_is_known() -> None:
+    listener = Listener()
+    made = lane(listener, ("n", "z"))
+    data = [frame("one", 1), frame("two", 22), frame("three", 0).replace(b"2026", b"2027")]
+    assert all(map(made.takes, data))
+    assert not made.takes(frame("four", 4).replace(b'"n": 4', b'"n": 04'))
+    assert not made.takes(frame("four", 4).replace(b'"n": 4', b'"n": -4'))
+    run = made.run()
+    assert run is not None
+    assert run.data() == b"".join(data)
+    made.settle()
+    assert (made.last["n"], made.last["z"], listener.told) == (b"0", b'"2027"', ["onetwothree"])
+
+
+@pytest.mark.parametrize(
+    ("first", "name"),
+    [(frame(b'"a", "text":"b"'), "text"), (frame("other"), "text"), (frame("first"), "z2"), (b'{"text":5}', "text")],
+)
+def test_a_text_whose_place_is_not_plain_has_no_lane(first: bytes, name: str) -> None:
+    assert Lane.behind(first, name, "first", Listener(), ()) is None
+
+
+def faults(wire: str, at: int, monkeypatch: pytest.MonkeyPatch, method: str) -> Iterator[None]:
+    count = 0
+    real = getattr(Lane, method)
+
+    def failing(self: Lane, *given: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == at:
+            raise RuntimeError("of the lane")
+        return real(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Lane, method, failing)
+        yield
+
+
+@pytest.mark.parametrize("at", [1, 2, 9])
+@pytest.mark.parametrize("method", ["takes", "settle", "again"])
+@any_wire
+def test_a_fault_in_it_costs_no_byte(wire: str, method: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = numbered(wire, stream(wire, [says(TALK * 12)]))
+    for _ in faults(wire, at, monkeypatch, method):
+        repairer = Repairer(wire, stream=True, tools=TOOLS)
+        out = b"".join([*map(repairer.feed, frames), repairer.close()])
+        assert out == b"".join(frames)
+        assert [place.partition(" ")[0] for place in repairer.report.faults] == ["RuntimeError"]
+        pipe = Pipe(Repairer(wire, stream=True, tools=TOOLS), Identity())
+        assert b"".join(piece for data in [*frames, b""] for piece in pipe(data)) == b"".join(frames)
+
+
+@pytest.mark.parametrize(("wire", "answer"), POSSIBLE)
+@pytest.mark.parametrize("observe", [False, True])
+def test_what_went_by_is_kept_as_it_was(wire: str, answer: str, observe: bool) -> None:
+    frames = numbered(wire, stream(wire, ANSWERS[answer]))
+    expected, _ = repaired(wire, frames)
+    pipe = Pipe(Repairer(wire, stream=True, tools=TOOLS), Identity(), keep=1 << 20, observe=observe)
+    sent = [piece for data in [*frames, b""] for piece in pipe(data)]
+    ours = b"".join(sent)
+    assert (pipe.client.joined(), pipe.other.joined()) == (ours, expected if observe else b"".join(frames))
+    assert ours == (b"".join(frames) if observe else expected)
+    assert [size for _, size in pipe.arrivals.chunks()] == list(map(len, frames))
+
+
+texts = st.lists(st.sampled_from([*'ab \n"\\<>|/`', "</", "```", BAR, MARK, BASH, "\u20ac", "\U0001f600"]), max_size=40)
+
+
+@given(texts, st.sampled_from(WIRES), st.integers(0, 10**9))
+def test_any_text_in_any_pieces(parts: list[str], wire: str, seed: int) -> None:
+    chance = random.Random(seed)
+    text = "".join(parts)
+    cuts = sorted(chance.randrange(len(text) + 1) for _ in range(len(text) // 3))
+    deltas = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True) if start < end]
+    frames = numbered(wire, stream(wire, [says(live("Go. "), 2), says(text, 10**6)]))
+    split = numbered(wire, stream(wire, [says("Go. ", 2), *(says(delta, 10**6) for delta in deltas)]))
+    once, by_frame = repaired(wire, [b"".join(split)])[0], repaired(wire, split)[0]
+    assert once == by_frame
+    assert see(wire, by_frame).calls == see(wire, repaired(wire, frames)[0]).calls
