@@ -290,6 +290,7 @@ class Dsml:
         self._json_log.write(live.lines(made))
 
     def _report(self, flow: HTTPFlow, current: Exchange, pipe: Pipe, ended: str = "") -> None:
+        pipe.report.model = pipe.report.model or current.context.model
         self.tally.add(pipe.report)
         if not pipe.observe:
             self._requests.answered(flow, current, pipe.report)

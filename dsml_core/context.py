@@ -18,6 +18,7 @@ _MESSAGES = {
 }
 # Responses items without a role: tool outputs are the client's, the rest is the model's own.
 _OUTPUT = "_output"
+_LONG_S = "\u017f"  # the marker's pattern takes it for an s
 _TEXT_KEYS = ("text", "content", "output", "source", "data")
 
 
@@ -111,5 +112,5 @@ def _parts(content: Any) -> Iterator[str]:
 
 
 def _may_hold_markup(text: str) -> bool:
-    lowered = text.lower()
-    return "dsml" in lowered or "invoke" in lowered
+    lowered = text.encode("utf-8", "surrogatepass").lower()
+    return b"dsml" in lowered or b"invoke" in lowered or _LONG_S in text

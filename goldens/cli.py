@@ -31,7 +31,8 @@ def main(arguments: Sequence[str]) -> int:
     except GoldenError as error:
         print(show.tame(str(error)), file=sys.stderr)
     except OSError as error:
-        print(f"{error.filename or 'cannot go on'}: {error.strerror or error}", file=sys.stderr)
+        where = error.filename or ("cannot go on" if given.serve is None else f"port {given.serve}")
+        print(f"{where}: {error.strerror or error}", file=sys.stderr)
     return FAILED
 
 

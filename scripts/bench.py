@@ -14,12 +14,16 @@ docs/PERFORMANCE.md says what the figures mean. Exit status 1: a goal is missed.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+if importlib.util.find_spec("regex") is None:
+    sys.exit("run it with .venv/bin/python; scripts/test makes that")
 
 import bench_frames
 import bench_hostile

@@ -79,8 +79,10 @@ def read_about(backup: Path) -> dict[str, Any]:
     """What `seal` wrote; `Unreadable` where the folder is no complete backup."""
     try:
         about = json.loads((backup / _ABOUT).read_bytes())
-    except (OSError, ValueError) as error:
-        raise Unreadable(f"{backup}: not a complete backup ({error})") from None
+    except OSError as error:
+        raise Unreadable(f"{backup}: not a complete backup ({_ABOUT}: {error.strerror or error})") from None
+    except ValueError as error:
+        raise Unreadable(f"{backup}: not a complete backup ({_ABOUT}: {error})") from None
     if not isinstance(about, dict) or about.get("version") != _VERSION:
         raise Unreadable(f"{backup}: a backup of another version of this program")
     return about

@@ -115,6 +115,13 @@ def test_a_fault_is_a_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert flow.marked == ":x:"
 
 
+def test_a_stream_that_names_no_model_is_told_by_that_of_its_request() -> None:
+    nameless = [frame.replace(b'"model": "deepseek-test"', b'"x": 0') for frame in stream(CHAT, LEAK)]
+    asked = request(CHAT, model="deepseek-asked")
+    assert answered(CHAT, "", pieces=nameless, asked=asked).metadata["dsml"]["model"] == "deepseek-asked"
+    assert answered(CHAT, LEAK, asked=asked).metadata["dsml"]["model"] == "deepseek-test"
+
+
 def test_nothing_is_written_where_nothing_was_decided(tmp_path: Path) -> None:
     path = tmp_path / "log"
     flow = answered(CHAT, "a < b", logging_to(path))

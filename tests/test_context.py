@@ -163,7 +163,7 @@ def test_quoted_texts(wire: str, body: dict[str, Any], quoted: list[str]) -> Non
     assert list(read_context(wire, body).quoted) == [text(words) for words in quoted]
 
 
-@pytest.mark.parametrize("words", ["dsml", "DSML", "an <invoke", "&lt;INVOKE", "\\u003cinvoke"])
+@pytest.mark.parametrize("words", ["dsml", "DSML", "d\u017fML", "an <invoke", "&lt;INVOKE", "\\u003cinvoke"])
 def test_what_may_hold_markup_is_quoted(words: str) -> None:
     assert read_context("openai-chat", {"messages": [{"role": "user", "content": words}]}).quoted == (words,)
 

@@ -581,7 +581,7 @@ def serving() -> Iterator[Any]:
 
     def serve(*goldens: Golden) -> int:
         provider = Provider(goldens, 0)
-        threading.Thread(target=provider.serve_forever, daemon=True).start()
+        threading.Thread(target=provider.serve_forever, args=(0.01,), daemon=True).start()
         started.append(provider)
         return provider.port
 
@@ -645,7 +645,7 @@ def test_a_port_that_is_taken_is_said(serving: Any, capsys: pytest.CaptureFixtur
     port = serving(GOLDENS[SMALL])
     status, said = run(capsys, golden, "--serve", port)
     assert status == 2
-    assert "Address already in use" in said
+    assert f"port {port}: Address already in use" in said
 
 
 def test_serve_says_where_and_ends_when_it_is_interrupted(golden: Path) -> None:

@@ -61,6 +61,11 @@ def test_the_demo_stands_alone(given: list[str]) -> None:
         RUN.main(given)
 
 
+def test_the_demo_without_dashes_is_no_filter() -> None:
+    with pytest.raises(SystemExit, match="scripts/run --demo"):
+        RUN.main(["demo"])
+
+
 @pytest.mark.parametrize("script", ["run", "test"])
 def test_help_needs_no_set_up(script: str, tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPTS / script), "--help"]
