@@ -53,7 +53,8 @@ _ROW_ORDER: Final = [
 ]
 # V11: what is left of a tag that was not read as one
 _MARKER: Final = re.compile(
-    "[|\uff5c\u2016\\\\]\\s*(?i:dsml)|(?i:dsml)(?:\\s*[|\uff5c\u2016\\\\]|[\\s_-]*(?:param|inv|tool|calls|function))"
+    "</\\s*[|\uff5c\u2016\\\\]|[|\uff5c\u2016\\\\]\\s*(?i:dsml)"
+    "|(?i:dsml)(?:\\s*[|\uff5c\u2016\\\\]|[\\s_-]*(?:param|inv|tool|calls|function))"
 )
 # What needs no rescue: the official grammars, bars of any width (R3).
 _OFFICIAL: Final = frozenset({"V1", "V2", "V3", "V4", "V5", "V8", "V13", "V25"})
@@ -88,6 +89,7 @@ class Draft:
     typed: bool = False  # a parameter carries string="true|false": a fingerprint of this markup (B1)
     holding: bool = False  # a parameter has been opened, or a JSON body has begun
     junk: bool = False
+    repeated: bool = False  # what ends it is its own opener once more
     json: JsonStrings | None = None  # the body may be JSON
     end: int = 0  # where the last parameter ended
     container: str | None = None
@@ -171,6 +173,8 @@ class Judge:
             return Verdict(False, marked, "R1", reason)
         if not arguments and (tool is None or tool.required):
             return Verdict(False, marked, "R1", "no argument, and the tool is not known to need none")
+        if not arguments and draft.repeated:
+            return Verdict(False, marked, "R1", "no argument, and its opener comes again")
         if tool is None and self.tools is not None and self.policy.undeclared == "reject":
             return Verdict(False, marked, "R4", "the tool is not declared")
         if not self.policy.calls:

@@ -1,7 +1,7 @@
 """Bytes <-> frames: server-sent events (WHATWG), newline-delimited JSON, one JSON body.
 
-A frame keeps the bytes it came in. For any chunking `b"".join(frame.raw for all frames) == input`, and time is linear:
-a line that arrives byte by byte is kept in pieces and joined once.
+A frame keeps the bytes it came in. For any chunking `b"".join(frame.raw for all frames) == input`, and time and memory
+are linear: a line that arrives byte by byte grows in place.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ class Frame:
         self.head = head
         self.cut = False
 
+    @property
+    def torn(self) -> bool:
+        """More than its terminator is missing: the body broke off, whatever its end says."""
+        return self.cut and self.data is not None and self.data.startswith("{") and loads(self.data) is None
+
 
 class Framer(Protocol):
     """`feed` takes bytes cut anywhere and gives the frames they complete; `close` gives what is left."""
@@ -48,13 +53,15 @@ class SseFramer:
     """Server-sent events: LF, CRLF and CR line ends, BOM, comments, any field, several data lines."""
 
     def __init__(self) -> None:
-        self._raw: list[bytes] = []  # all bytes of this frame
-        self._line: list[bytes] = []  # the pieces of the line that is not complete
+        self._raw = bytearray()  # all bytes of this frame
+        self._line = bytearray()  # those of the line that is not complete
         self._data: list[bytes] = []
         self._head: list[bytes] = []
         self._event: str | None = None
         self._first = True
         self._cr = False  # a CR ended the last chunk: a LF now belongs to it
+        self._crlf = False  # lines end in CRLF: a CR that ends a chunk waits for its LF
+        self._half = b""  # that CR
 
     def feed(self, data: bytes) -> list[Frame]:
         frames: list[Frame] = []
@@ -62,30 +69,31 @@ class SseFramer:
             return frames
         start = self._feed_plain(data, frames)
         if self._cr and data[0] == 0x0A:
-            self._raw.append(b"\n")
-            start = 1
+            self._raw += b"\n"
+            start, self._crlf = 1, True
+        if b"\r" in data or self._half:
+            data = self._with_whole_ends(data)
         for end in LINE_END.finditer(data, start):
             line = data[start : end.start()]
             if self._line:
-                self._line.append(line)
-                line = b"".join(self._line)
-                self._line = []
-            self._raw.append(data[start : end.end()])
+                line = bytes(self._line + line)
+                self._line.clear()
+            self._raw += data[start : end.end()]
             start = end.end()
             if line:
                 self._field(line)
             else:
                 frames.append(self._dispatch())
         if start < len(data):
-            self._line.append(data[start:])
-            self._raw.append(data[start:])
+            self._line += data[start:]
+            self._raw += data[start:]
         self._cr = data.endswith(b"\r")
         return frames
 
     def _feed_plain(self, data: bytes, frames: list[Frame]) -> int:
         """The short way for events of one data line that lie whole in a chunk; returns where they end."""
         start = 0
-        if self._raw or self._cr or b"\r" in data:
+        if self._raw or self._cr or self._half or b"\r" in data:
             return start
         while (end := data.find(b"\n\n", start)) > 0 and data.startswith(b"data: ", start):
             if data.find(b"\n", start, end) > 0:
@@ -95,18 +103,29 @@ class SseFramer:
             start = end + 2
         return start
 
+    def _with_whole_ends(self, data: bytes) -> bytes:
+        """`data` with the CR that waited, and without one that waits now."""
+        data, self._half = self._half + data, b""
+        self._crlf = self._crlf or b"\r\n" in data
+        if self._crlf and data.endswith(b"\r"):
+            data, self._half = data[:-1], b"\r"
+        return data
+
     def close(self) -> list[Frame]:
-        line, self._line = b"".join(self._line), []
+        self._crlf = False
+        half, self._half = self._half, b""
+        frames = self.feed(half)
+        line, self._line = bytes(self._line), bytearray()
         if line:
             self._field(line)
         if not self._raw:
-            return []
+            return frames
         frame = self._dispatch()
         frame.cut = bool(frame.raw.strip(b"\r\n"))
-        return [frame]
+        return [*frames, frame]
 
     def rest(self) -> bytes:
-        return b"".join(self._raw)
+        return bytes(self._raw) + self._half
 
     def _field(self, line: bytes) -> None:
         if self._first:
@@ -123,12 +142,12 @@ class SseFramer:
     def _dispatch(self) -> Frame:
         self._first = False
         frame = Frame(
-            b"".join(self._raw),
+            bytes(self._raw),
             b"\n".join(self._data) if self._data else None,
             self._event,
             b"".join(line + b"\n" for line in self._head),
         )
-        self._raw, self._data, self._head, self._event = [], [], [], None
+        self._raw, self._data, self._head, self._event = bytearray(), [], [], None
         return frame
 
 
@@ -136,16 +155,16 @@ class LineFramer:
     """Newline-delimited JSON."""
 
     def __init__(self) -> None:
-        self._line: list[bytes] = []
+        self._line = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
         *lines, rest = data.split(b"\n")
         frames = []
         for line in lines:
-            self._line.append(line + b"\n")
+            self._line += line + b"\n"
             frames.append(self._dispatch())
         if rest:
-            self._line.append(rest)
+            self._line += rest
         return frames
 
     def close(self) -> list[Frame]:
@@ -156,10 +175,10 @@ class LineFramer:
         return [frame]
 
     def rest(self) -> bytes:
-        return b"".join(self._line)
+        return bytes(self._line)
 
     def _dispatch(self) -> Frame:
-        raw, self._line = b"".join(self._line), []
+        raw, self._line = bytes(self._line), bytearray()
         return Frame(raw, raw.strip() or None)
 
 
@@ -167,18 +186,18 @@ class BodyFramer:
     """One JSON document: the only frame comes at the end."""
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
+        self._body = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        self._pieces.append(data)
+        self._body += data
         return []
 
     def close(self) -> list[Frame]:
-        raw, self._pieces = b"".join(self._pieces), []
+        raw, self._body = bytes(self._body), bytearray()
         return [Frame(raw, raw.removeprefix(BOM))] if raw else []
 
     def rest(self) -> bytes:
-        return b"".join(self._pieces)
+        return bytes(self._body)
 
 
 def decode(data: bytes) -> str | None:

@@ -94,14 +94,20 @@ _VALUE = "|".join(
         r"(?:[^\s<>\uff1c\uff1e\"'\u201c\u201d\u2018\u2019=|\uff5c\u2016\\/]|/(?=[^\s>\uff1e]))++",
     )
 )
-# N1: between attributes, where a bar would end the tag (N4)
-_GAP = r"(?:\s|[^\w\x00-\x7f\uff1c\uff1e\uff0f\uff1d\u201c\u201d\u2018\u2019\uff5c\u2016])"
+# N1, N4: between attributes; behind a bar only one that tags have, else the bar has ended the tag
+_GAP = (
+    rf"(?:{_NOISE}*+(?=(?:name|string|type)\s*+{_EQ})"
+    r"|(?:\s|[^\w\x00-\x7f\uff1c\uff1e\uff0f\uff1d\u201c\u201d\u2018\u2019\uff5c\u2016])*+)"
+)
 _ATTR = rf"(?P<key>[A-Za-z_][\w.\-]*+)\s*+{_EQ}\s*+(?P<value>{_VALUE})"  # T3
-_ATTRS = rf"(?:{_GAP}*+(?:{_ATTR}))*+"  # T3
+_ATTRS = rf"(?:{_GAP}(?:{_ATTR}))*+"  # T3
 # V12: the rest of a call leaked into the tag
-_JUNK = rf"(?:{_GAP}*+(?:{_ATTR}))++(?P<junk>[^<>=\uff1c\uff1e\uff1d]*+){_GT}"
-# N4: what stands behind a bar that ends a tag, neither noise nor an end
-_SOLID = r"(?:[^\W\u951d]|[!-.:-=?@\[\]^`{}~\uff1c\uff1d\u201c\u201d\u2018\u2019])"
+_JUNK = rf"(?:{_GAP}(?:{_ATTR}))++(?P<junk>[^<>=\uff1c\uff1e\uff1d]*+){_GT}"
+# N4: what stands behind a bar that ends a tag, neither noise nor an end nor an attribute as in `_GAP`
+_SOLID = (
+    r"(?:(?![nst])(?:[^\W\u951d]|[!-.:-=?@\[\]^`{}~\uff1c\uff1d\u201c\u201d\u2018\u2019])"
+    r"|[nst]\w*+\s*+[^\w\s=\uff1d])"
+)
 # N4: a bar in place of `>`, or no `>` at all before the next marked tag
 _TERMINATOR = (
     rf"(?:{_NOISE}*+(?P<self>{_SLASH})?+{_NOISE}*+{_GT}|[|\uff5c\u2016]++(?={_NOISE}*+{_SOLID})|(?=\s*+{_HEAD}))"

@@ -33,6 +33,7 @@ def next_invoke(hold: Hold, tag: Tag, offset: int) -> None:
         draft.rows.add("I4")
         draft.holding = True
         return
+    draft.repeated = not draft.params and tag.attrs.get("name", "").strip() == draft.name
     _cut_off(hold, offset, "I1")
     open_invoke(hold, tag, offset)
 

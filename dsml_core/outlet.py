@@ -72,9 +72,9 @@ class Outlet:
                     self.out += list(self._spoken(choice.index, part, text))
                     part.forget()
         while self.queue:
-            pieces = [*self._opened(self.queue[0]), self.plain(self.queue[0])]
+            self.out += self._opened(self.queue[0])
+            self.out.append(self.plain(self.queue[0]))
             self.queue.popleft()
-            self.out += pieces
 
     def pending(self, part: Part) -> str:
         """The visible text of a part that has not left."""
@@ -117,11 +117,12 @@ class Outlet:
         for atom in entry.atoms:
             if isinstance(atom, Delta):
                 atom.shown = self._wire.parts[atom.part].show(atom)
-        pieces = list(self._carried(entry))
+        self.out += self._carried(entry)
+        pieces: list[bytes] = []
         if self._is_kept_back(entry) or self._is_dropped(entry):
             self._wire.moved = self._report.changed = True
         else:
-            pieces += self._opened(entry)
+            self.out += self._opened(entry)
             pieces += self._decided(entry)
         self._commit(entry, pieces)
 
@@ -232,6 +233,7 @@ class Outlet:
                 yield from self._spoken(part.choice.index, part, "".join(part.carry))
                 part.carry = []
             if part.empty:
+                part.owed[:0] = part.carry
                 part.carry = []
             if not part.carry:
                 self.carrying.remove(part)

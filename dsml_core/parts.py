@@ -19,6 +19,7 @@ from dsml_core.parser import Parser
 
 _PIECES = 256  # small strings that are kept before they are joined
 LEAD_ROW = "E1"
+_SIGNS = ("\uff5c", "dsml")  # of the marker, which prose hardly ever has behind a bracket
 
 
 class Entry:
@@ -159,14 +160,20 @@ class Part:
     def force(self) -> None:
         """Show what only might be the start of a tag; what the parser says of it later does not count.
 
-        Not where markup was taken out directly before: there it is most likely the rest of it.
+        Not where it most likely is one: it holds a sign of the marker, or markup was taken out directly before.
         """
         start, cut = self.cuts[-1] if self.cuts else (0, "")
         if not self.parser.held or self.standing or (cut and start + len(cut) == self._decided):
             return
+        undecided = self._undecided().lower()
+        if any(sign in undecided for sign in _SIGNS):
+            return
         held = self.fed - self._decided
         self._decide(held)
         self._ahead += held
+
+    def _undecided(self) -> str:
+        return "".join([*self.swallowed, *(delta.text[delta.place :] for delta in self.waiting)])[self._front :]
 
     def refuse(self, queued: int) -> str:
         """Nothing is taken out after all; `queued` characters are in the queue.
@@ -201,6 +208,8 @@ class Part:
         if delta.place < len(delta.text):
             self.waiting.popleft()
             self.swallowed.append(delta.text[delta.place :])
+        if self.empty:
+            self.owed[:0] = [*self.carry, *delta.kept]
         if self.started or self.resolved:
             self.carry = []
         else:

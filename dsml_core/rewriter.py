@@ -139,7 +139,9 @@ class Rewriter:
         self.outlet.queue.append(entry)
         self._parse(entry)
         if entry.body is not None:
-            entry.atoms = self._wire.read_body(entry.body)
+            atoms = self._wire.read_body(entry.body)
+            refused = {atom.choice for atom in atoms if isinstance(atom, Finish) and atom.end is End.REFUSAL}
+            entry.atoms = [atom for atom in atoms if atom.choice not in refused]
         for atom in entry.atoms:
             self._handlers[type(atom)](atom)
         self.outlet.release_whole()
@@ -258,14 +260,15 @@ class Rewriter:
 
     def _finish(self, atom: Finish) -> None:
         choice = self._choice(atom.choice)
+        if atom.end is End.REFUSAL:
+            choice.leaks = []
         for key in choice.natives:
             self._complete(choice, key)
         if atom.end is End.REFUSAL:
             self._refuse(choice, atom)
         for part in list(choice.live):
             self._resolve(part, End.NATIVE if choice.natives and not choice.refused else atom.end)
-        for item in self._wire.items.values():
-            item.ended = True
+        self._end_items()
         repeated, choice.finished = choice.finished, True
         if choice.natives or choice.refused:
             atom.called = choice.changed and not choice.refused
@@ -319,7 +322,13 @@ class Rewriter:
                 atom.before.append(Say(choice.index, part.key, text))
             self.outlet.carry(part)
 
+    def _end_items(self) -> None:
+        """Those whose end never came are over with the message."""
+        for item in self._wire.items.values():
+            item.ended = True
+
     def _done(self, atom: Atom) -> None:
+        self._end_items()
         for choice in self._choices.values():
             if choice.finished and not choice.open:
                 continue
@@ -338,6 +347,7 @@ class Rewriter:
         part.choice.live.remove(part)
         if part.empty:
             part.taken += part.lead
+            part.lead = []
 
     def _learn(self, part: Part, events: list[Event]) -> None:
         self._report.held = max(self._report.held, part.parser.held)

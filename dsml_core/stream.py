@@ -16,6 +16,9 @@ from dsml_core.rewriter import Lost, Rewriter
 from dsml_core.tools import as_tools
 from dsml_core.transcript import lost_markup
 
+# Bytes whose frames are made at once: those of a longer piece could take hundreds of times its memory.
+_PIECE = 64 * 1024
+
 
 class Repairer:
     """Repairs one response body of `wire`, a name of `formats.WIRES` (KeyError for another).
@@ -80,6 +83,8 @@ class Repairer:
             self._leave_lane()
         if self._passing and not self._wire.shifted():
             return self._drained() + data
+        if len(data) > _PIECE:
+            return b"".join([self.feed(data[at : at + _PIECE]) for at in range(0, len(data), _PIECE)])
         frames = self._framer.feed(data)
         out = self._drained() + self._take(frames)
         if frames and out.endswith(data) and self._stream and not self._passing:
@@ -96,14 +101,15 @@ class Repairer:
     def close(self, clean: bool = True) -> bytes:
         """The body is over, or broke off (`clean=False`); returns the last bytes."""
         self._leave_lane()
-        if clean:
-            out = self._drained() + self._take(self._framer.close())
+        last = self._framer.close() if clean else []
+        if clean and not (self._stream and any(frame.torn for frame in last)):
+            out = self._drained() + self._take(last)
             if self._stream and not self._passing:
                 out += self._guarded(self._rewriter.end)
         else:
             self.report.aborted = True
             out = self._drained() if self._passing else self._guarded(self._rewriter.outlet.surrender)
-            out += self._framer.rest()
+            out += b"".join(frame.raw for frame in last) + self._framer.rest()
         if self.lost is None:
             self._guarded(self._rewriter.close_report)
         return out

@@ -34,8 +34,11 @@ import bench_request
 PARTS = ("parser", "frames", "request", "hostile", "proxy")
 
 
-def measure(part: str, quick: bool) -> dict[str, Any]:
-    """The figures of one part; `quick` uses small texts and few rounds, to see that it runs."""
+def measure(part: str, quick: bool, full: bool = False, only: str = "") -> dict[str, Any]:
+    """The figures of one part; `quick` uses small texts and few rounds, to see that it runs.
+
+    `full` and `only` are for the hostile part: 10 MB of each kind; only what has that in its name.
+    """
     if part == "parser":
         return bench_parser.measure(4_000, 50, 1) if quick else bench_parser.measure()
     if part == "frames":
@@ -43,7 +46,8 @@ def measure(part: str, quick: bool) -> dict[str, Any]:
     if part == "request":
         return {"checks": bench_request.measure(50_000, 3) if quick else bench_request.measure()}
     if part == "hostile":
-        return {"rows": bench_hostile.measure(2_000, 500) if quick else bench_hostile.measure()}
+        sizes = (2_000, 500) if quick else bench_hostile.FULL if full else bench_hostile.USUAL
+        return bench_hostile.measure(*sizes, only=only)
     return bench_proxy.measure(1, 0.05) if quick else bench_proxy.measure()
 
 
@@ -79,9 +83,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("part", nargs="?", default="parser", choices=(*PARTS, "all"))
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--quick", action="store_true", help="small texts, few rounds: the figures mean nothing")
+    parser.add_argument("--full", action="store_true", help="hostile: 10 MB of each kind, not 2 MB")
+    parser.add_argument("--only", default="", metavar="WORDS", help="hostile: what has these in its name")
     given = parser.parse_args(arguments)
     parts = PARTS if given.part == "all" else (given.part,)
-    figures = {part: measure(part, given.quick) for part in parts}
+    figures = {part: measure(part, given.quick, given.full, given.only) for part in parts}
     misses = [line for part in parts for line in missed(figures[part])]
     if given.json:
         print(json.dumps({**figures, "missed": misses}, indent=1))

@@ -1,6 +1,6 @@
 """Input made to hurt: for each, the time for five times as much of it, and the memory it takes.
 
-The tests run the same inputs, small, for what does not depend on time: nothing lost, chunks do not matter.
+tests/test_adversarial.py runs the same inputs for what does not depend on time: nothing lost, chunks do not matter.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from bench_texts import BAR, MARK
 
 from dsml_core import Parser, Repairer
 
+# Characters or bytes of the smaller input: of the kinds that are tried at full size, and of all others.
+USUAL = (400_000, 100_000)
+FULL = (2_000_000, 100_000)
 GROWTH = 6.0  # for five times the input
 MEMORY = 20.0  # bytes for each byte of input beyond what is held anyway
 _INVOKE = f'<{MARK}invoke name="write">'
@@ -96,12 +99,12 @@ PLACES: dict[str, str] = {
     "in code": "`",
 }
 
-SIZES = {"whole": 1 << 62, "4 characters": 4, "1 character": 1}
+WIRES = ("openai-chat", "openai-responses", "anthropic", "ollama")
 
 
 @dataclass
 class Row:
-    """Seconds for `characters` and for five times that; `memory`: bytes taken at most, for each byte of input."""
+    """Seconds for one amount of input and for five times that; `memory`: bytes taken at most, for each byte of it."""
 
     what: str
     seconds: float
@@ -121,62 +124,178 @@ def parse(pieces: Iterable[str]) -> int:
     return sum(len(parser.feed(piece)) for piece in pieces) + len(parser.close())
 
 
-# -- bytes
+# -- The kinds that are tried at full size: what they begin with, and what is repeated
+
+_FLAT = f'<{MARK}tool_calls>\n{_INVOKE}\n<{MARK}parameter name="content" string="false">'
+KINDS: dict[str, tuple[str, str]] = {
+    "openers": ("", "<"),
+    "wide bars": ("", BAR),
+    "bars": ("\n", "|"),
+    "almost-markers": ("", f"<{BAR}DSM"),
+    "nested openers": ("", PLACES["in a value"]),
+    "nested openers, marked by nothing": ("", UNITS["plain openers"]),
+    "fences": ("", "```\n~~~~\n"),
+    "fences in a value": (PLACES["in a value"], "```\n"),
+    "CDATA never closed": (PLACES["in a value"], "<![CDATA["),
+    "nested JSON": (_FLAT, "["),
+    "nested JSON in a body": (f"<{MARK}tool_calls>\n{_INVOKE}\n", '{"a":'),
+    "a huge number": (_FLAT, "9"),
+    "half surrogates": ("", "\ud83d"),
+    "half surrogates in a value": (PLACES["in a value"], "\ud83d<"),
+    "NULs": ("", "\0"),
+    "NULs in a value": (PLACES["in a value"], "\0"),
+    "whole calls": ("", texts.call("x")),
+    "prose": ("", "The loader reads a < b. "),
+}
+
+
+def pieces(kind: str, length: int, size: int) -> Iterator[str]:
+    """About `length` characters of that kind, `size` at a time, never all of them at once."""
+    start, unit = KINDS[kind]
+    yield from texts.deltas(start, size)
+    cycle = texts.deltas(unit * size, size)
+    for number in range(length // size):
+        yield cycle[number % len(cycle)]
+
+
+def stream(wire: str, kind: str, length: int, size: int) -> Iterator[bytes]:
+    """A response of `wire` that says it; the text is not said again at the end of it, as Responses would."""
+    sign = "@@@@"
+    *frames, last = bench_frames.frames(wire, sign)
+    at = next(number for number, frame in enumerate(frames) if sign.encode() in frame)
+    head, tail = frames[at].split(json.dumps(sign).encode())
+    made: dict[str, bytes] = {}
+    yield from frames[:at]
+    for piece in pieces(kind, length, size):
+        if piece not in made:
+            made[piece] = head + json.dumps(piece).encode() + tail
+        yield made[piece]
+    yield from (frame for frame in [*frames[at + 1 :], last] if sign.encode() not in frame)
+
+
+def body(wire: str, kind: str, length: int) -> bytes:
+    """The same as one JSON document."""
+    said = "".join(pieces(kind, length, 64))
+    return json.dumps(_BODIES[wire](said)).encode()
+
+
+_BODIES: dict[str, Callable[[str], dict[str, Any]]] = {
+    "openai-chat": lambda said: {"choices": [{"index": 0, "message": {"content": said}, "finish_reason": "stop"}]},
+    "openai-responses": lambda said: {
+        "object": "response",
+        "status": "completed",
+        "output": [{"type": "message", "id": "m", "content": [{"type": "output_text", "text": said}]}],
+    },
+    "anthropic": lambda said: {
+        "type": "message",
+        "content": [{"type": "text", "text": said}],
+        "stop_reason": "end_turn",
+    },
+    "ollama": lambda said: {"message": {"content": said}, "done": True, "done_reason": "stop"},
+}
+
+
+# -- Bytes that are no proper frames
+
+BYTES: dict[str, Callable[[int], Iterator[bytes]]] = {
+    "one line without an end": lambda size: iter([b"data: " + b"x" * size]),
+    "one line, a byte a time": lambda size: (b"x" for _ in range(size)),
+    "one frame of text": lambda size: iter([_chat(json.dumps("x<" * (size // 2)))]),
+    "one frame of text, a byte a time": lambda size: _bytewise(_chat(json.dumps("x<" * (size // 2)))),
+    "empty frames": lambda size: (b"\n\n" for _ in range(size // 4)),
+    "empty frames in one piece": lambda size: iter([b"\n" * size]),
+    "comments": lambda size: (b": x\n\n" for _ in range(size // 10)),
+    "line ends CR": lambda size: (b"data: {}\r\r" for _ in range(size // 10)),
+    "data lines of one frame": lambda size: iter([b"data: x\n" * (size // 8)]),
+    "events without text": lambda size: (_chat('""') for _ in range(size // 60)),
+    "nested JSON": lambda size: iter([b'data: {"choices":' + b"[" * size + b"\n\n"]),
+    "nested JSON, closed": lambda size: iter([b'data: {"x":' + b"[" * (size // 2) + b"]" * (size // 2) + b"}\n\n"]),
+    "a huge number": lambda size: iter([b'data: {"choices":[{"index":' + b"9" * size + b"}]}\n\n"]),
+    "huge numbers": lambda size: (b'data: {"choices":[{"index":1e%b}]}\n\n' % (b"9" * 70) for _ in range(size // 100)),
+    "not UTF-8": lambda size: (b"data: \xff\xfe{}\n\n" for _ in range(size // 12)),
+    "one line, not UTF-8": lambda size: iter([b"data: " + b"\xe2\x82" * (size // 2) + b"\n\n"]),
+    "NULs": lambda size: iter([b"\0" * size]),
+    "BOMs": lambda size: iter([b"\xef\xbb\xbf" * (size // 3)]),
+}
 
 
 def _chat(value: str) -> bytes:
     return b'data: {"choices":[{"index":0,"delta":{"content":%b}}]}\n\n' % value.encode()
 
 
-STREAMS: dict[str, Callable[[int], Iterator[bytes]]] = {
-    "one line without an end": lambda size: iter([b"data: " + b"x" * size]),
-    "one line, a byte a time": lambda size: (b"x" for _ in range(size)),
-    "one frame of text": lambda size: iter([_chat(json.dumps("x<" * (size // 2)))]),
-    "one frame, a byte a time": lambda size: _bytewise(_chat(json.dumps("ab" * (size // 2)))),
-    "empty frames": lambda size: (b"\n\n" for _ in range(size // 2)),
-    "empty frames in one piece": lambda size: iter([b"\n" * size]),
-    "comments": lambda size: (b": x\n\n" for _ in range(size // 5)),
-    "line ends CR": lambda size: (b"data: {}\r\r" for _ in range(size // 10)),
-    "data lines": lambda size: iter([b"data: x\n" * (size // 8)]),
-    "empty text": lambda size: (_chat('""') for _ in range(size // 60)),
-    "deep JSON": lambda size: iter([b'data: {"choices":' + b"[" * size + b"\n\n"]),
-    "huge number": lambda size: iter([b'data: {"choices":[{"index":' + b"9" * size + b"}]}\n\n"]),
-    "half surrogates": lambda size: (_chat('"\\ud83d"') for _ in range(size // 64)),
-    "not UTF-8": lambda size: (b"data: \xff\xfe{}\n\n" for _ in range(size // 12)),
-    "NULs": lambda size: iter([b"\0" * size]),
-    "text held": lambda size: iter(bench_frames.frames("openai-chat", texts.call("ab" * (size // 120)))),
-    "openers": lambda size: iter(bench_frames.frames("openai-chat", "<" * (size // 60))),
-}
-
-
 def _bytewise(data: bytes) -> Iterator[bytes]:
     return (data[at : at + 1] for at in range(len(data)))
 
 
-def repair(pieces: Iterable[bytes]) -> int:
+def repair(wire: str, data: Iterable[bytes], *, streamed: bool = True) -> int:
     """Pass it all through a Repairer; returns the number of bytes that came out."""
-    repairer = Repairer("openai-chat", stream=True, tools=texts.TOOLS)
-    return sum(len(repairer.feed(piece)) for piece in pieces) + len(repairer.close())
+    repairer = Repairer(wire, stream=streamed, tools=texts.TOOLS)
+    return sum(len(repairer.feed(piece)) for piece in data) + len(repairer.close())
 
 
-# -- measuring
+# -- Measuring
+
+Job = tuple[str, Callable[[int], int], int]  # what it is, a run for an amount, and the smaller amount
 
 
-def measure(length: int = 2_000_000, unit_length: int = 200_000) -> list[dict[str, Any]]:
-    """The rows. `length`: characters or bytes of the smaller input; `unit_length`: the same outside of prose."""
-    jobs: list[tuple[str, Callable[[int], int], int]] = []
+def measure(length: int, unit_length: int, only: str = "") -> dict[str, Any]:
+    """The figures, and of growth and memory the three worst, to be judged.
+
+    `length`: characters or bytes of the kinds tried at full size; `unit_length`: of all other texts.
+
+    `only`: a word that must be in the name of what is tried.
+    """
+    rows = [_measured(*job) for job in [*_kinds(length), *_bytes(length), *_units(unit_length)] if only in job[0]]
+    judged = [row for row in rows if row.more > 0.2]  # less says nothing of how it grows
+    checks = sorted((_check("growth", row.what, row.growth, GROWTH) for row in judged), key=_ratio)[-3:]
+    checks += sorted((_check("memory", row.what, row.memory, MEMORY) for row in rows), key=_ratio)[-3:]
+    return {"rows": [asdict(row) for row in rows], "checks": checks}
+
+
+def _check(figure: str, what: str, ratio: float, goal: float) -> dict[str, Any]:
+    return {"what": f"{figure}: {what}", "ratio": ratio, "goal": goal}
+
+
+def _ratio(check: dict[str, Any]) -> float:
+    return float(check["ratio"])
+
+
+def _kinds(length: int) -> Iterator[Job]:
+    for kind in KINDS:
+        for size in (64, 1):
+            amount = length if size > 1 else length // 10
+            yield f"parser, {kind}, pieces of {size}", partial(_parse_kind, kind, size), amount
+        for wire in WIRES:
+            yield f"{wire}, {kind}, frames of 64", partial(_repair_kind, wire, kind), length
+            yield f"{wire}, {kind}, one body", partial(_repair_body, wire, kind), length // 10
+
+
+def _bytes(length: int) -> Iterator[Job]:
+    for name in BYTES:
+        for wire in WIRES:
+            yield f"{wire}, bytes: {name}", partial(_repair_bytes, wire, name), length
+
+
+def _units(length: int) -> Iterator[Job]:
     for unit in UNITS:
-        jobs += [
-            (f"{unit}, {place}", partial(_parse_unit, unit, place), length if place == "in prose" else unit_length)
-            for place in PLACES
-        ]
-    for name, make in STREAMS.items():
-        jobs.append((f"stream: {name}", partial(_repair_stream, make), length))
-    return [asdict(_measured(*job)) for job in jobs]
+        for place in PLACES:
+            yield f"parser, {unit}, {place}", partial(_parse_unit, unit, place), length
 
 
-def _repair_stream(make: Callable[[int], Iterable[bytes]], size: int) -> int:
-    return repair(make(size))
+def _parse_kind(kind: str, size: int, length: int) -> int:
+    return parse(pieces(kind, length, size))
+
+
+def _repair_kind(wire: str, kind: str, length: int) -> int:
+    return repair(wire, stream(wire, kind, length, 64))
+
+
+def _repair_body(wire: str, kind: str, length: int) -> int:
+    return repair(wire, [body(wire, kind, length)], streamed=False)
+
+
+def _repair_bytes(wire: str, name: str, length: int) -> int:
+    return repair(wire, BYTES[name](length))
 
 
 def _parse_unit(unit: str, place: str, size: int) -> int:
@@ -185,7 +304,15 @@ def _parse_unit(unit: str, place: str, size: int) -> int:
 
 
 def _measured(what: str, run: Callable[[int], int], size: int) -> Row:
-    """One job in a process of its own, so that its memory can be told."""
+    """The best of three tries at most: others use the machine too, and that can only make it slower."""
+    rows = [_tried(what, run, size)]
+    while rows[-1].growth > GROWTH and len(rows) < 3:
+        rows.append(_tried(what, run, size))
+    return min(rows, key=lambda row: row.growth)
+
+
+def _tried(what: str, run: Callable[[int], int], size: int) -> Row:
+    """One try in a process of its own, so that its memory can be told."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=_job, args=(run, size, sender))
     process.start()
@@ -195,6 +322,7 @@ def _measured(what: str, run: Callable[[int], int], size: int) -> Row:
 
 
 def _job(run: Callable[[int], int], size: int, sender: Any) -> None:
+    run(size // 20)  # what is made once
     times = []
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for factor in (1, 5):

@@ -214,7 +214,7 @@ def _anthropic_body(message: Body) -> Seen:
 
 
 def _ollama_stream(data: bytes) -> Seen:
-    lines = [json.loads(line) for line in data.decode().splitlines()]
+    lines = [json.loads(line) for line in data.decode().split("\n")[:-1]]
     assert [line["done"] for line in lines] == [False] * (len(lines) - 1) + [True]
     seen = Seen()
     for line in lines:

@@ -15,7 +15,7 @@ from dsml_core.policy import Policy
 from dsml_core.tools import as_tools
 
 CASES = Path(__file__).parent / "cases"
-STEPS = (1, 4, 7)
+STEPS = (1, 5)
 TAIL = "\n\nAnd so on."
 
 

@@ -61,7 +61,7 @@ def usage(wire: str, out: bytes) -> dict[str, int]:
 
 @any_wire
 @any_size
-@pytest.mark.parametrize("step", [1, 13, 10_000])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 13, 10_000])
 def test_the_next_answer_goes_on(wire: str, size: int, step: int) -> None:
     first, second = [says(f"Look.\n\n{UNCLOSED}", size)], [says(f"Again. {LEAK}", size)]
     seen, response = told(wire, first, second, size=step)

@@ -73,6 +73,7 @@ def test_every_two_cuts_of_a_golden_give_the_same_frames(wire: str, name: str, e
             assert [frame.data for frame in frames if frame.data] == [text for _, text, _ in expected if text]
 
 
+@pytest.mark.slow
 @any_wire
 def test_two_cuts_close_together_give_the_same_bytes(wire: str) -> None:
     data, expected = GOLDENS[wire, "prose-leak-prose"]

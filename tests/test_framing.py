@@ -131,3 +131,12 @@ def test_json_comes_back_as_it_was(value: object) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[DONE]", "9" * 5000, "[" * 100_000])
 def test_what_is_no_json_is_none(text: str) -> None:
     assert loads(text) is None
+
+
+@pytest.mark.parametrize("sign", ["\x85", "\u2028", "\u2029"])
+def test_json_is_one_line_for_any_reader_of_lines(sign: str) -> None:
+    """A reader that splits as `str.splitlines` does would cut it there."""
+    for written in (dumps({"a": f"x{sign}y"}), dumps(f"{sign}\ud83d"), line(sign).strip(), sse(sign).strip()):
+        assert len(written.decode().splitlines()) == 1
+    assert json.loads(dumps(f"x{sign}\u20ac")) == f"x{sign}\u20ac"
+    assert "\u20ac".encode() in dumps(f"x{sign}\u20ac")

@@ -18,8 +18,8 @@ from dsml_core import Repairer
 from dsml_core.lane import Lane
 from tests.client_view import see
 from tests.leaks import BASH, LEAK, PROSE, TOOLS, any_wire, repaired
-from tests.markers import BAR, MARK, live
-from tests.provider_frames import WIRES, Answer, Calls, pieces, says, stream
+from tests.markers import BAR, MARK
+from tests.provider_frames import WIRES, Answer, Calls, Says, pieces, says, stream
 
 TALK = 'Some "prose", C:\\dir,\n\ttwo lines and a </p> of it; a | b, 1 < 2, \u20ac\U0001f600 and </done>. '
 NATIVE = json.dumps({"path": "a/b", "text": "<div>" + TALK * 3})
@@ -233,8 +233,7 @@ def test_any_text_in_any_pieces(parts: list[str], wire: str, seed: int) -> None:
     text = "".join(parts)
     cuts = sorted(chance.randrange(len(text) + 1) for _ in range(len(text) // 3))
     deltas = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True) if start < end]
-    frames = numbered(wire, stream(wire, [says(live("Go. "), 2), says(text, 10**6)]))
-    split = numbered(wire, stream(wire, [says("Go. ", 2), *(says(delta, 10**6) for delta in deltas)]))
+    whole, split = (numbered(wire, stream(wire, [Says(["Go. ", *said])])) for said in ([text] if text else [], deltas))
     once, by_frame = repaired(wire, [b"".join(split)])[0], repaired(wire, split)[0]
     assert once == by_frame
-    assert see(wire, by_frame).calls == see(wire, repaired(wire, frames)[0]).calls
+    assert see(wire, by_frame).calls == see(wire, repaired(wire, whole)[0]).calls

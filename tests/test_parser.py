@@ -255,11 +255,13 @@ def cost(text: str, step: int) -> float:
 @pytest.mark.parametrize("inside", INSIDE)
 @pytest.mark.parametrize("what", SLOW_DOWNS)
 def test_time_grows_with_the_text(what: str, inside: str, step: int) -> None:
-    """Four times the text costs about four times as much, whatever it is made of: twice that leaves room for noise."""
+    """Four times the text costs about four times as much, whatever it is made of: twice that leaves room for noise.
+
+    A busy machine can slow down one measurement more than that, so it is measured again before it is believed.
+    """
     unit = SLOW_DOWNS[what]
     short, long = (INSIDE[inside] + unit * (size // len(unit) + 1) for size in (8_000, 32_000))
-    best = min(cost(short, step) for _ in range(2))
-    assert cost(long, step) < 8 * max(best, 0.015)
+    assert any(cost(long, step) < 8 * max(cost(short, step), 0.015) for _ in range(3))
 
 
 # --- The table --------------------------------------------------------------------------------------------------------

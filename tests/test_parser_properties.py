@@ -14,10 +14,8 @@ from dsml_core.policy import Policy
 from tests.feeding import Setup, feed, tool_set
 from tests.markers import BAR, EOS, MARK, WORD
 
-quick = settings(
-    deadline=None, derandomize=True, max_examples=120, suppress_health_check=[HealthCheck.too_slow], database=None
-)
-slow = settings(quick, max_examples=2500)
+quick = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], database=None)
+slow = settings(quick, max_examples=1000)
 
 # --- Soup: any tag, in any order, among any junk --------------------------------------------------------------------
 

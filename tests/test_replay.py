@@ -212,6 +212,7 @@ def test_the_name_of_a_golden_holds_nothing_of_the_message() -> None:
     assert row.isalnum() and len(digest) == 12 and int(digest, 16) >= 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anonymous", [True, False])
 def test_a_full_disk_is_said_and_leaves_nothing(anonymous: bool, tmp_path: Path) -> None:
     """A limit to the size of files looks the same to the program as a disk without room."""
@@ -344,6 +345,7 @@ def test_other_chunks_give_the_same(size: int, capsys: pytest.CaptureFixture[str
     assert run(capsys, "--check", "--chunks", size, golden) == (0, "1 replayed, 0 wrong\n")
 
 
+@pytest.mark.slow
 def test_exhaustive_means_any_two_cuts(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "--check", "--chunks", "exhaustive", FOLDER / "moments" / "crlf.json")[0] == 0
 

@@ -17,6 +17,8 @@ from tests.client_view import Seen, see
 from tests.leaks import LEAK, NATIVE, REJECTED, TWO, any_wire, repaired
 from tests.provider_frames import Answer, Calls, says, stream
 
+pytestmark = pytest.mark.slow
+
 ANSWERS: dict[str, tuple[Answer, str]] = {
     "two calls and prose": ([says(f"Go. {TWO} on")], "stop"),
     "a call alone": ([says("\n" + LEAK)], "stop"),

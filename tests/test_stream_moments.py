@@ -108,6 +108,16 @@ def test_a_call_is_recovered_though_its_first_character_has_left(wire: str) -> N
     assert (seen.text, seen.calls) == ("<", [MADE])
 
 
+@pytest.mark.parametrize("begun", [2, 9, 20])
+@any_wire
+def test_what_has_a_sign_of_the_marker_waits_also_when_idle(wire: str, begun: int) -> None:
+    frames = stream(wire, [Says(["Go. ", LEAK[:begun], LEAK[begun:]])])
+    repairer = Repairer(wire, stream=True, tools=TOOLS)
+    out = b"".join(repairer.feed(frame) + repairer.flush_idle() for frame in frames) + repairer.close()
+    seen = see(wire, out)
+    assert (seen.text, seen.calls) == ("Go. ", [MADE])
+
+
 @any_wire
 def test_an_idle_provider_does_not_break_a_call(wire: str) -> None:
     repairer = Repairer(wire, stream=True, tools=TOOLS)

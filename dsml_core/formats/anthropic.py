@@ -101,7 +101,7 @@ class Anthropic(Wire):
 
     def number(self, body: Body) -> bool:
         index = body.get("index", -1)
-        if index == -1 or not self.speaks(body):
+        if index == -1 or not self.speaks(body) or (index is None and not self.moved):
             return False
         if body["type"] == "content_block_start":
             number = self._written if self.moved else index

@@ -116,7 +116,8 @@ class Responses(Wire):
             self._sequence = int(last["sequence_number"])
 
     def number(self, body: Body) -> bool:
-        changed = "output_index" in body and self.speaks(body) and self._number_item(body)
+        indexed = "output_index" in body and (self.moved or body["output_index"] is not None)
+        changed = indexed and self.speaks(body) and self._number_item(body)
         if "sequence_number" not in body:
             return changed
         sequence = body["sequence_number"]

@@ -1,9 +1,14 @@
 """What the end-to-end tests share."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
+from mitmproxy import certs
 from mitmproxy.certs import CertStore
+
+# A key is tested for being a good one each time it is read, which takes longer than all the rest of starting a proxy.
+certs.load_pem_private_key = cache(certs.load_pem_private_key)
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,16 @@ ROOT = Path(__file__).resolve().parents[2]
 ADDON = ROOT / "addon" / "dsml.py"
 
 
+class Started:
+    """An addon that tells when the proxy has started, with all its addons; to end it earlier would skip their end."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+
+    def running(self) -> None:
+        self.event.set()
+
+
 @contextlib.asynccontextmanager
 async def in_process(
     confdir: Path,
@@ -40,14 +50,13 @@ async def in_process(
         confdir=str(confdir),
     )
     master: Any = DumpMaster(made, with_termlog=False, with_dumper=False)
-    dsml = Dsml()
-    master.addons.add(*before, dsml, *after)
+    dsml, started = Dsml(), Started()
+    master.addons.add(*before, dsml, *after, started)
     made.update(**(mitm or {}), **ours)
     running = asyncio.create_task(master.run())
     server = master.addons.get("proxyserver")
     assert isinstance(server, Proxyserver)
-    while not server.listen_addrs():
-        await asyncio.sleep(0.005)
+    await started.event.wait()
     try:
         yield server.listen_addrs()[0][1], dsml
     finally:

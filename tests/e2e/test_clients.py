@@ -19,6 +19,8 @@ from tests.e2e.provider import Reply, provider
 from tests.e2e.proxy import in_process
 from tests.e2e.wires import CALL, KINDS, LEAK, MODEL, body, request, stream
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Seen:

@@ -10,11 +10,25 @@ from typing import Any
 
 import pytest
 
+from tests.client_view import see
 from tests.e2e.asking import CHAT, CODINGS, ask, calls_in, encoded, run
 from tests.e2e.client import Client
 from tests.e2e.provider import Break, Reply, provider
 from tests.e2e.proxy import in_process
-from tests.e2e.wires import CALL, LEAK, PATHS, PROSE, body, request, stream
+from tests.e2e.wires import CALL, KINDS, LEAK, PATHS, PROSE, any_wire, body, request, stream
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
+@any_wire
+def test_a_leak_is_repaired_on_every_wire(wire: str, streamed: bool, confdir: Path) -> None:
+    if streamed:
+        reply = Reply(stream(wire, "Look: " + LEAK), KINDS[wire])
+    else:
+        reply = Reply([body(wire, "Look: " + LEAK)], "application/json", framing="length")
+    received = asyncio.run(ask(confdir, reply, PATHS[wire], request(wire, stream=streamed)))
+    assert received.complete
+    seen = see(wire, received.body, stream=streamed)
+    assert (seen.text.strip(), seen.calls, seen.finish) == ("Look:", [CALL], "tool_calls")
 
 
 @pytest.mark.parametrize("framing", ["chunked", "length", "close"])

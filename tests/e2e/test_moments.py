@@ -21,6 +21,8 @@ from tests.e2e.provider import Break, Reply, provider
 from tests.e2e.proxy import in_process
 from tests.e2e.wires import CALL, LEAK, PATHS, request, stream
 
+pytestmark = pytest.mark.slow
+
 
 def opener_then_silence(seconds: float) -> list[bytes | float | Break]:
     """A frame that ends in what may become markup, a silence, and the rest."""

@@ -13,6 +13,8 @@ from tests.e2e.provider import Reply, provider
 from tests.e2e.proxy import in_process
 from tests.e2e.wires import CALL, LEAK, PATHS, PROSE, request, stream
 
+pytestmark = pytest.mark.slow
+
 
 class Answers:
     """An addon that answers by itself, as server replay does."""

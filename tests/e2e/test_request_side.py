@@ -27,6 +27,8 @@ from tests.e2e.sdk import Answer, ask
 from tests.e2e.wires import CALL, KINDS, LEAK, PATHS, any_wire, body, request, stream, tools
 from tests.markers import live
 
+pytestmark = pytest.mark.slow
+
 LOST = live('<{M}parameter name="path" string="true">a.txt</{M}parameter></{M}invoke>')
 NOTE = "[removed malformed read_file call]"
 OFF: dict[str, Any] = {f"dsml_{name}": "off" for name in ("directive", "sanitize", "nudge", "hoist_tools")}
@@ -206,7 +208,6 @@ async def one_of_each(wire: str, upstream: Provider, port: int, asked: dict[str,
     return received
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("wire", VALID)
 def test_every_combination_gives_a_valid_request_and_a_valid_response(wire: str, confdir: Path) -> None:
     asked = history(wire, f"Now.\n{LEAK}", LOST) | ({"max_tokens": 9} if wire == "anthropic" else {})

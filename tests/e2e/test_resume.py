@@ -30,6 +30,8 @@ from tests.e2e.test_tls import asking, certified, http2_provider
 from tests.e2e.wires import CALL, KINDS, LEAK, PATHS, any_wire, request, stream
 from tests.markers import live
 
+pytestmark = pytest.mark.slow
+
 LOST = live('<{M}tool_calls>\n<{M}invoke name="read_file">\n<{M}parameter name="path" string="true">a.t')
 
 
@@ -139,7 +141,6 @@ def test_the_connection_of_the_client_stays(confdir: Path) -> None:
     run(check())
 
 
-@pytest.mark.slow
 def test_twenty_at_once(confdir: Path) -> None:
     async def check() -> None:
         async with provider(reply(CHAT, "Look. " + LOST)) as upstream:
@@ -309,7 +310,6 @@ def test_the_client_leaves_and_the_second_request_is_cancelled(wire: str, confdi
     run(check())
 
 
-@pytest.mark.slow
 def test_the_client_leaves_before_the_second_request_is_answered(confdir: Path) -> None:
     async def check() -> None:
         async with provider(reply(CHAT, "Look. " + LOST)) as upstream:
@@ -394,7 +394,6 @@ def test_over_tls_through_a_reverse_proxy(confdir: Path) -> None:
     run(check())
 
 
-@pytest.mark.slow
 def test_through_another_proxy(confdir: Path) -> None:
     async def check() -> None:
         async with provider(reply(CHAT, "Look. " + LOST)) as upstream:
@@ -439,7 +438,6 @@ globals().update(runpy.run_path({addon!r}))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("attempts", [0, 1])
 def test_a_mitmproxy_built_otherwise_is_refused_where_it_matters(attempts: int, confdir: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
@@ -457,7 +455,6 @@ def test_a_mitmproxy_built_otherwise_is_refused_where_it_matters(attempts: int, 
     run(check())
 
 
-@pytest.mark.slow
 def test_in_a_real_mitmdump_that_reloads(confdir: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(f"import runpy\nglobals().update(runpy.run_path({str(ADDON)!r}))\n")

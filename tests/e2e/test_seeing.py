@@ -24,6 +24,8 @@ from tests.e2e.provider import Reply, provider
 from tests.e2e.proxy import ROOT, in_process, mitmdump
 from tests.e2e.wires import LEAK, PATHS, PROSE, request, stream
 
+pytestmark = pytest.mark.slow
+
 BAD = LEAK.replace("read_file", "rm -rf")
 
 
@@ -147,7 +149,6 @@ def test_the_body_is_what_the_client_got_also_when_mitmproxy_stores_it(coding: s
     run(check())
 
 
-@pytest.mark.slow
 def test_a_real_mitmdump_leaves_a_log_a_page_and_flows_that_tell_the_same(confdir: Path, tmp_path: Path) -> None:
     log, page, flows, again = (tmp_path / name for name in ("log.jsonl", "page.html", "flows", "again.html"))
 
@@ -179,7 +180,6 @@ def test_a_real_mitmdump_leaves_a_log_a_page_and_flows_that_tell_the_same(confdi
     asyncio.run(check())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("option", ["dsml_log=/nowhere/log", "dsml_report=/nowhere/page.html"])
 def test_a_file_that_cannot_be_written_stops_it_at_once(option: str, confdir: Path) -> None:
     async def check() -> None:
@@ -191,7 +191,6 @@ def test_a_file_that_cannot_be_written_stops_it_at_once(option: str, confdir: Pa
     asyncio.run(check())
 
 
-@pytest.mark.slow
 def test_after_a_reload_it_is_seen_as_before(confdir: Path, tmp_path: Path) -> None:
     for package in ("addon", "dsml_core", "goldens"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))

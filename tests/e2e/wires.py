@@ -16,11 +16,7 @@ PATHS = {
     "anthropic": "/anthropic/v1/messages",
     "ollama": "/api/chat",
 }
-# Where the tests of the core go through every wire, two are enough in a hurry.
-any_wire = pytest.mark.parametrize(
-    "wire",
-    [pytest.param(wire, marks=pytest.mark.slow if wire in ("openai-responses", "ollama") else ()) for wire in PATHS],
-)
+any_wire = pytest.mark.parametrize("wire", PATHS)
 KINDS = {wire: "application/x-ndjson" if wire == "ollama" else "text/event-stream" for wire in PATHS}
 MODEL = "deepseek-test"
 PARAMETERS = {

@@ -54,6 +54,7 @@ def test_there_are_cases() -> None:
     assert len(STORED) > 700
 
 
+@pytest.mark.slow
 def test_the_parser_and_the_repair_agree() -> None:
     assert [case.id for case in ALL if not same_both_ways(case)] == []
 
