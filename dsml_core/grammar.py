@@ -94,19 +94,28 @@ _VALUE = "|".join(
         r"(?:[^\s<>\uff1c\uff1e\"'\u201c\u201d\u2018\u2019=|\uff5c\u2016\\/]|/(?=[^\s>\uff1e]))++",
     )
 )
+_KEYS = ("name", "string", "type")  # N4
 # N1, N4: between attributes; behind a bar only one that tags have, else the bar has ended the tag
 _GAP = (
-    rf"(?:{_NOISE}*+(?=(?:name|string|type)\s*+{_EQ})"
+    rf"(?:{_NOISE}*+(?=(?:{'|'.join(_KEYS)})\s*+{_EQ})"
     r"|(?:\s|[^\w\x00-\x7f\uff1c\uff1e\uff0f\uff1d\u201c\u201d\u2018\u2019\uff5c\u2016])*+)"
 )
 _ATTR = rf"(?P<key>[A-Za-z_][\w.\-]*+)\s*+{_EQ}\s*+(?P<value>{_VALUE})"  # T3
 _ATTRS = rf"(?:{_GAP}(?:{_ATTR}))*+"  # T3
 # V12: the rest of a call leaked into the tag
 _JUNK = rf"(?:{_GAP}(?:{_ATTR}))++(?P<junk>[^<>=\uff1c\uff1e\uff1d]*+){_GT}"
+
+
+def _other_than(key: str) -> str:
+    # N4: each place at which a word that begins like `key` shows that it is no attribute of that name
+    early = "|".join(rf"{key[:length]}[^{key[length]}]" for length in range(1, len(key)))
+    return rf"{early}|{key}\s*+[^\s=\uff1d]"
+
+
 # N4: what stands behind a bar that ends a tag, neither noise nor an end nor an attribute as in `_GAP`
 _SOLID = (
     r"(?:(?![nst])(?:[^\W\u951d]|[!-.:-=?@\[\]^`{}~\uff1c\uff1d\u201c\u201d\u2018\u2019])"
-    r"|[nst]\w*+\s*+[^\w\s=\uff1d])"
+    rf"|{'|'.join(map(_other_than, _KEYS))})"
 )
 # N4: a bar in place of `>`, or no `>` at all before the next marked tag
 _TERMINATOR = (
