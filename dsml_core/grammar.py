@@ -226,6 +226,7 @@ class Lexer:
         self._tools = tools
         self._limit = limit
         self._seen: dict[str, Tag] = {}
+        self._quoting = ""  # a tag that may still come, up to within a quoted value
 
     def lex(self, text: str, at: int, patient: bool = False) -> Tag | Miss:
         """See `lex`; when `patient`, a tag that is not finished counts as one that may still come, without a look."""
@@ -236,17 +237,36 @@ class Lexer:
                 return tag
         elif patient and len(text) - at < self._limit and UNFINISHED.match(text, at) is not None:
             return Miss.NOT_YET
+        if self._still_quotes(text, at):
+            return Miss.NOT_YET
         found = lex(text, at, self._tools, self._limit)
+        self._quoting = text[at:] if found is Miss.NOT_YET and _is_quoting(text[at:]) else ""
         if isinstance(found, Tag) and at + found.length == end and _is_alone(text[at:end]):
             if len(self._seen) == _SEEN:
                 self._seen.clear()
             self._seen[text[at:end]] = found
         return found
 
+    def _still_quotes(self, text: str, at: int) -> bool:
+        start = self._quoting
+        if not (start and text.startswith(start, at) and len(text) - at < self._limit):
+            return False
+        return _QUOTE_ENDS.search(text, at + len(start)) is None
+
+
+_QUOTE_ENDS: Final = re.compile(f"[<>=\uff1c\uff1e\uff1d{_QUOTE_SIGNS}]")  # T3, V12
+
 
 def _is_alone(tag: str) -> bool:
     """True where the text behind a tag that ends in its first `>` cannot make it longer: no quote is open in it."""
     return tag.count('"') % 2 == 0 and not any(quote in tag for quote in _OTHER_QUOTES)
+
+
+def _is_quoting(tag: str) -> bool:
+    """True where a tag that may still come is in a quoted value, or in what V12 allows there."""
+    if tag.count('"') % 2 == 0 or any(quote in tag for quote in _OTHER_QUOTES):
+        return False
+    return _QUOTE_ENDS.search(tag, tag.rindex('"') + 1) is None
 
 
 def tags(text: str, tools: Container[str] = ()) -> Iterator[tuple[int, Tag]]:

@@ -125,6 +125,7 @@ LEAKS = {
 }
 
 
+@pytest.mark.slow
 @any_wire
 @any_kind
 @pytest.mark.parametrize("text", LEAKS.values(), ids=LEAKS)

@@ -18,6 +18,8 @@ from tests.provider_frames import WIRES, Answer, Says, body, says, sse, stream
 
 NATIVE_MADE = ("read", {"path": "x"})
 
+pytestmark = pytest.mark.slow
+
 
 def answered(wire: str, *answers: Sequence[bytes], size: int = 10_000) -> tuple[bytes, Answers]:
     """What the client gets of these answers, each asked for only where it is wanted; `size` bytes are fed at once."""

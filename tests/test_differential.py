@@ -22,7 +22,7 @@ from tests.leaks import repaired
 from tests.markers import BAR, EOS, MARK, WORD
 from tests.provider_frames import WIRES, Says, body, stream
 
-few = settings(deadline=None, derandomize=True, database=None, max_examples=40, suppress_health_check=list(HealthCheck))
+few = settings(deadline=None, derandomize=True, database=None, max_examples=20, suppress_health_check=list(HealthCheck))
 many = settings(few, max_examples=800)
 
 TOOLS = ("bash", "edit_file", "mcp__git.log", "web:search")
@@ -135,7 +135,7 @@ def test_the_strict_profile_decodes_it_too(calls: list[Encoded], grammar: Gramma
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@settings(few, max_examples=12)
+@settings(few, max_examples=8)
 @given(blocks, grammars, st.integers(1, 9), st.integers(1, 400))
 def test_what_was_encoded_is_decoded_on_every_wire(
     wire: str, calls: list[Encoded], grammar: Grammar, delta: int, size: int
@@ -145,7 +145,7 @@ def test_what_was_encoded_is_decoded_on_every_wire(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wire", WIRES)
-@settings(few, max_examples=70)
+@settings(few, max_examples=40)
 @given(blocks, grammars, st.integers(1, 9), st.integers(1, 400))
 def test_what_was_encoded_is_decoded_on_every_wire_of_many(
     wire: str, calls: list[Encoded], grammar: Grammar, delta: int, size: int

@@ -1,7 +1,5 @@
 """The parser as a caller sees it: what it says when, and what it says about itself."""
 
-import time
-
 import pytest
 
 import dsml_core
@@ -9,7 +7,6 @@ from dsml_core.events import End, Removed, Text, ToolCall
 from dsml_core.machine import TABLE
 from dsml_core.parser import Parser, parse
 from dsml_core.policy import Policy
-from tests.feeding import tool_set
 from tests.markers import BAR, MARK, live
 
 CALL = live(
@@ -197,71 +194,6 @@ def test_a_candidate_is_prose_after_1024_characters() -> None:
     while parser.held:
         parser.feed("word ")
         assert parser.held <= 1024
-
-
-# --- Speed ------------------------------------------------------------------------------------------------------------
-
-M = MARK
-SLOW_DOWNS = {
-    "brackets": "<",
-    "bars": BAR,
-    "bracket and bars": "<" + BAR * 20,
-    "bracket and blanks": "<" + " " * 2000,
-    "half openers": f"<{M}",
-    "nameless openers": f"<{M}>",
-    "wrappers": f"<{M}tool_calls>",
-    "mentions": f"<{M}tool_calls> so ",
-    "invokes": f'<{M}invoke name="bash">',
-    "parameters": f'<{M}parameter name="command">',
-    "wrapped tools": f'<parameter name="bash"><{M}parameter name="command">',
-    "plain invokes": PLAIN,
-    "plain invokes and words": PLAIN + " so ",
-    "closers": f"</{M}invoke>",
-    "closers and words": f"</{M}invoke> so ",
-    "backticks": "`",
-    "backticks and tags": f"` <{M}invoke> ",
-    "backticks, tags, paragraphs": f"` <{M}invoke> \n\n",
-    "fences": "```\n",
-    "quoted tags": f"> <{M}tool_calls>\n",
-    "think tags": "<think>" + CALL,
-    "calls": CALL,
-    "open quotes": f'<{M}invoke name="bash ',
-    "attributes": f"<{M}invoke " + "a=b " * 200,
-    "fenced values": f'<{M}invoke name="w"><{M}parameter name="c">```\n<{M}parameter name="x">a</{M}parameter>',
-    "open JSON strings": f'<{M}invoke name="w">{{"a": "b</{M}invoke>\n',
-    "open CDATA": f'<{M}invoke name="w"><{M}parameter name="c"><![CDATA[x</{M}invoke>\n',
-    "weak ends": f'<{M}invoke name="w"><{M}parameter name="c">x</{M}invoke>\n',
-    "plain weak ends": '<tool_calls><invoke name="bash"><parameter name="command">x</invoke></tool_calls>\n',
-}
-INSIDE = {
-    "": "",
-    "value": f'<{M}invoke name="bash"><{M}parameter name="command">',
-    "CDATA": f'<{M}invoke name="bash"><{M}parameter name="command"><![CDATA[',
-    "JSON string": f'<{M}invoke name="bash">{{"command": "',
-}
-
-
-def cost(text: str, step: int) -> float:
-    parser = Parser(tool_set("agent"))
-    start = time.process_time()
-    for place in range(0, len(text), step):
-        parser.feed(text[place : place + step])
-    parser.close()
-    return time.process_time() - start
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", [4, 10**9], ids=["pieces", "whole"])
-@pytest.mark.parametrize("inside", INSIDE)
-@pytest.mark.parametrize("what", SLOW_DOWNS)
-def test_time_grows_with_the_text(what: str, inside: str, step: int) -> None:
-    """Four times the text costs about four times as much, whatever it is made of: twice that leaves room for noise.
-
-    A busy machine can slow down one measurement more than that, so it is measured again before it is believed.
-    """
-    unit = SLOW_DOWNS[what]
-    short, long = (INSIDE[inside] + unit * (size // len(unit) + 1) for size in (8_000, 32_000))
-    assert any(cost(long, step) < 8 * max(cost(short, step), 0.015) for _ in range(3))
 
 
 # --- The table --------------------------------------------------------------------------------------------------------

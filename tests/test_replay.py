@@ -387,6 +387,7 @@ def test_arguments_that_make_no_sense(arguments: list[str], capsys: pytest.Captu
     assert "usage: scripts/replay.py" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_script_runs_from_anywhere(tmp_path: Path) -> None:
     root = FOLDER.parent.parent
     command = [sys.executable, "-m", "goldens", "--check", str(FOLDER / "small")]
@@ -599,7 +600,9 @@ def ask(port: int, path: str, method: str = "POST") -> http.client.HTTPResponse:
     return connection.getresponse()
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(
+    "wire", [pytest.param(wire, marks=[] if wire == "openai-chat" else pytest.mark.slow) for wire in WIRES]
+)
 @pytest.mark.parametrize("kind", ["stream", "body"])
 def test_a_golden_is_served_as_it_came(wire: str, kind: str, serving: Any) -> None:
     golden = GOLDENS[f"wires/{wire}-{kind}"]
@@ -608,6 +611,7 @@ def test_a_golden_is_served_as_it_came(wire: str, kind: str, serving: Any) -> No
     assert got.read() == golden.received
 
 
+@pytest.mark.slow
 def test_the_pieces_come_one_by_one_at_their_time(serving: Any) -> None:
     steps = (Step(0, b"data: 1\n"), Step(200, b"\n"), Step(0, None), Step(300, b"data: 2\n\n"))
     got = ask(serving(Golden(CHAT, True, steps)), PATHS[CHAT])
@@ -650,6 +654,7 @@ def test_a_port_that_is_taken_is_said(serving: Any, capsys: pytest.CaptureFixtur
     assert f"port {port}: Address already in use" in said
 
 
+@pytest.mark.slow
 def test_serve_says_where_and_ends_when_it_is_interrupted(golden: Path) -> None:
     root = FOLDER.parent.parent
     command = [sys.executable, "-u", "-m", "goldens", "--serve", "0", str(golden)]

@@ -139,6 +139,7 @@ class Project:
         return (self.root / "calls").read_text().count("sync --frozen ")
 
 
+@pytest.mark.slow
 def test_set_up_runs_once_and_again_when_the_lock_changed(tmp_path: Path) -> None:
     project = Project(tmp_path / "a b")
     assert project.ensure()[0] == 0
@@ -150,6 +151,7 @@ def test_set_up_runs_once_and_again_when_the_lock_changed(tmp_path: Path) -> Non
     assert project.syncs() == 2
 
 
+@pytest.mark.slow
 def test_set_up_by_several_at_once_runs_once(tmp_path: Path) -> None:
     project = Project(tmp_path / "project")
     processes = [project.start() for _ in range(3)]
@@ -159,6 +161,7 @@ def test_set_up_by_several_at_once_runs_once(tmp_path: Path) -> None:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_set_up_that_failed_is_not_taken_for_done(tmp_path: Path) -> None:
     project = Project(tmp_path / "project")
     (project.root / "broken").touch()
@@ -170,6 +173,7 @@ def test_set_up_that_failed_is_not_taken_for_done(tmp_path: Path) -> None:
     assert project.syncs() == 2
 
 
+@pytest.mark.slow
 def test_an_environment_that_was_copied_here_is_made_anew(tmp_path: Path) -> None:
     project = Project(tmp_path / "old")
     assert project.ensure()[0] == 0

@@ -106,6 +106,7 @@ async def through(confdir: Path, streams: Iterable[tuple[Said, Fault]]) -> None:
 # --- Every fault ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_fault_at_once(confdir: Path) -> None:
     streams = [(said_for(number, CHAT, fault, number > 99), fault) for fault in SMALL for number in (7, 108)]
     asyncio.run(through(confdir, streams))

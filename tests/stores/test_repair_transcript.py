@@ -192,6 +192,7 @@ def test_a_full_disk(kind: str, tmp_path: Path, capsys: Out) -> None:
     assert [entry.name for entry in path.parent.iterdir() if ".dsml-" in entry.name] == []
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away(tmp_path: Path) -> None:
     path = MAKERS["openai"](tmp_path, [Turn("assistant", LEAK)] * 5000)
     command = [sys.executable, "-m", "stores", str(path)]
@@ -203,6 +204,7 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
     assert process.returncode == cli.LEAKS
 
 
+@pytest.mark.slow
 def test_a_terminal_that_knows_few_characters(tmp_path: Path) -> None:
     path = MAKERS["openai"](tmp_path, [Turn("assistant", f"\u00fc \u20ac {LEAK}")])
     command, environ = [sys.executable, "-m", "stores", str(path)], {**os.environ, "PYTHONIOENCODING": "ascii"}
