@@ -169,7 +169,12 @@ SWITCHES = {
     "dsml_stream": ("on", "off"),
     "dsml_body": ("on", "off"),
 }
-COMBINATIONS = [dict(zip(SWITCHES, values, strict=True)) for values in itertools.product(*SWITCHES.values())]
+COMBINATIONS = [
+    given
+    for values in itertools.product(*SWITCHES.values())
+    if (given := dict(zip(SWITCHES, values, strict=True)))["dsml_resume"] == "1"
+    or given["dsml_resume_channel"] == "system"  # without a resume there is no channel
+]
 VALID: dict[str, TypeAdapter[Any]] = {
     "openai-chat": TypeAdapter(CompletionCreateParamsStreaming),
     "anthropic": TypeAdapter(MessageCreateParamsStreaming),
