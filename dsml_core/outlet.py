@@ -16,6 +16,10 @@ from dsml_core.natives import NativeCall
 from dsml_core.parts import Choice, Entry, Part
 from dsml_core.report import Report
 
+# Frames that wait for the end of unmarked markup, each of them a few KB. Where more do, the first leaves without its
+# text, as it would behind a marked tag.
+CROWD = 2048
+
 
 class Outlet:
     """`queue` takes entries in order, `release` moves those that may leave into `out`."""
@@ -106,7 +110,7 @@ class Outlet:
 
     def _may_split(self, atom: Atom) -> bool:
         holder = self._wire.holder(atom.part) if isinstance(atom, Delta | Open) else None
-        return holder is not None and holder.standing
+        return holder is not None and (holder.standing or len(self.queue) > CROWD)
 
     def _call(self, atom: Native) -> NativeCall:
         return self._choices[atom.choice].natives[atom.key]

@@ -97,7 +97,7 @@ def bound_value(hold: Hold, tag: Tag, offset: int) -> None:
 def _is_next_wrapped(hold: Hold, value: OpenValue) -> bool:
     draft, tools = hold.draft, hold.judge.tools
     assert draft is not None
-    if not draft.wrapped or not draft.params or tools is None:
+    if not draft.wrapped or tools is None:
         return False
     own = tools.get(draft.name)
     return value.name in tools and not (own is not None and value.name in own.properties)

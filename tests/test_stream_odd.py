@@ -133,3 +133,22 @@ def test_a_part_that_is_left_empty_twice_is_reported_once() -> None:
     _, repairer = repaired("openai-chat", stream("openai-chat", answer))
     removed = sorted(repairer.report.removed, key=lambda span: span.start)
     assert "".join(span.text for span in removed) == f"\n{LEAK}\n{LEAK}"
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@any_wire
+def test_few_frames_wait_for_the_end_of_an_unmarked_call(
+    wire: str, closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsml_core.outlet.CROWD", 20)
+    call = '<invoke name="bash">\n<parameter name="command" string="true">' + "make " * 60
+    text = "Go.\n" + call + ("</parameter>\n</invoke>" if closed else "")
+    repairer = Repairer(wire, stream=True, tools=TOOLS)
+    out = b""
+    for frame in stream(wire, [says(text)]):
+        out += repairer.feed(frame)
+        assert len(repairer._rewriter.outlet.queue) <= 21
+    seen = see(wire, out + repairer.close())
+    assert seen.calls == ([("bash", {"command": "make " * 60})] if closed else [])
+    assert seen.text == ("Go.\n" if closed else text)
+    assert repairer.report.faults == []
