@@ -23,7 +23,7 @@ from tests.markers import BAR, EOS, MARK, WORD
 from tests.provider_frames import WIRES, Says, body, stream
 
 few = settings(deadline=None, derandomize=True, database=None, max_examples=20, suppress_health_check=list(HealthCheck))
-many = settings(few, max_examples=500)
+many = settings(few, max_examples=350)
 
 TOOLS = ("bash", "edit_file", "mcp__git.log", "web:search")
 DECLARED = as_tools([{"type": "function", "function": {"name": name, "parameters": {}}} for name in TOOLS])
@@ -403,7 +403,7 @@ def test_damage_makes_no_call(calls: list[Encoded], grammar: Grammar, seed: int,
 
 
 @pytest.mark.slow
-@settings(many, max_examples=2500)
+@settings(many, max_examples=1800)
 @given(tame_calls, grammars, st.integers(0, 10**9), tool_sets)
 def test_damage_makes_no_call_of_many(calls: list[Encoded], grammar: Grammar, seed: int, tools: Any) -> None:
     check_damage(calls, grammar, seed, tools)
@@ -420,7 +420,7 @@ def test_damage_makes_no_call_on_any_wire(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wire", WIRES)
-@settings(many, max_examples=120)
+@settings(many, max_examples=80)
 @given(tame_calls, grammars, st.integers(0, 10**9), st.integers(1, 30))
 def test_damage_makes_no_call_on_any_wire_of_many(
     wire: str, calls: list[Encoded], grammar: Grammar, seed: int, delta: int

@@ -20,7 +20,7 @@ from stores.base import NoProgress, Wanted
 from tests.stores.stored import LEAK, MAKERS, TURNS, Turn, content
 
 ALL = Wanted()
-TIMES = 25
+TIMES = 16
 MANY = [*TURNS, *[Turn("user", "Hello. " * 50), Turn("assistant", LEAK)] * 5]
 LEFT = (".dsml-new", ".partial")
 
