@@ -100,6 +100,7 @@ def test_a_text_that_hurts_at_full_size(kind: str) -> None:
 # -- Responses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stream_that_says_it(wire: str, kind: str) -> None:

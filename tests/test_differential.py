@@ -134,6 +134,7 @@ def test_the_strict_profile_decodes_it_too(calls: list[Encoded], grammar: Gramma
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", WIRES)
 @settings(few, max_examples=8)
 @given(blocks, grammars, st.integers(1, 9), st.integers(1, 400))
@@ -409,6 +410,7 @@ def test_damage_makes_no_call_of_many(calls: list[Encoded], grammar: Grammar, se
     check_damage(calls, grammar, seed, tools)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", WIRES)
 @settings(few, max_examples=10)
 @given(tame_calls, grammars, st.integers(0, 10**9), st.integers(1, 30))

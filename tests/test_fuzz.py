@@ -378,6 +378,7 @@ def fuzz(wire: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return look
 
 
+@pytest.mark.slow
 @any_wire
 def test_a_few(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings(fixed, max_examples=20)(fuzz(wire, monkeypatch))()

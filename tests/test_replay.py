@@ -600,9 +600,8 @@ def ask(port: int, path: str, method: str = "POST") -> http.client.HTTPResponse:
     return connection.getresponse()
 
 
-@pytest.mark.parametrize(
-    "wire", [pytest.param(wire, marks=[] if wire == "openai-chat" else pytest.mark.slow) for wire in WIRES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("kind", ["stream", "body"])
 def test_a_golden_is_served_as_it_came(wire: str, kind: str, serving: Any) -> None:
     golden = GOLDENS[f"wires/{wire}-{kind}"]
