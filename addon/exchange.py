@@ -111,7 +111,6 @@ class Pipe:
         self.report = rewriter.report
         self.observe = observe
         self.idle_flush = idle_flush  # seconds
-        self.sure = isinstance(decoder, Identity)  # it cannot get broken
         self.fed_at = 0.0  # time.monotonic() of the last piece, 0 before the first
         self.broken: str | None = None
         self.fault: Exception | None = None
@@ -129,18 +128,19 @@ class Pipe:
 
     def passes(self, data: bytes) -> bool:
         """True where all that is to be done with `data` is to send it on: then the pipe has taken note of it."""
-        lane = self._lane
-        try:
-            if lane is None or not lane.takes(data):
-                return False
-        except Exception as error:
-            self._leave_lane()
-            self._give_up(error)
+        if self._lane is None:
             return False
-        self._passed += len(data)
-        self.arrivals.times.append(time.monotonic())
-        self.arrivals.sizes.append(len(data))
-        return True
+        try:
+            taken = self._lane.takes(data)
+        except Exception as error:
+            self._give_up(error)
+            taken = False
+        if taken:
+            self._passed += len(data)
+            self.arrivals.add(time.monotonic(), len(data))
+        else:
+            self._leave_lane()
+        return taken
 
     @property
     def passing(self) -> bool:
@@ -157,10 +157,8 @@ class Pipe:
             return False
 
     def __call__(self, data: bytes) -> list[bytes]:
-        if self._lane is not None:
-            if self.passes(data):
-                return [data]
-            self._leave_lane()
+        if self.passes(data):
+            return [data]
         self.fed_at = time.monotonic()
         arrived = [data] if self._source is None and data else self._arrived(data)
         sent = [self._advance(piece) for piece in arrived]
@@ -173,7 +171,7 @@ class Pipe:
             self.client.add(piece)
             if self.observe:
                 self.arrivals.add(self.fed_at, len(piece))
-        if self.sure and self._source is None and self._open:
+        if self._open and self._source is None and isinstance(self._decoder, Identity):
             self._lane = self._rewriter.lane
         return left
 

@@ -83,25 +83,24 @@ class Lane:
     def again(self, frame: bytes, goer: Goer) -> bool:
         """Whether the lane goes on behind `frame`, which did not go by in it."""
         self._room = goer.room
-        return goer is self.goer and self._find(frame) is not None
+        return goer is self.goer and self._fits(frame)
 
     def takes(self, data: bytes) -> bool:
         """True where `data` is whole frames of the lane, whose text is sure to stay as it is: it was taken note of."""
         if self._pattern is None:
             if not (data.startswith(self._head) and data.endswith(self._tail)):
                 return False
-            said = data[self._start : self._end]
-            if len(said) > self._room:
-                return False
-            if _SURE(said) is None and not self._stays(said):
-                return self._takes_all(said)
+            said, match = data[self._start : self._end], None
         else:
             match = self._pattern(data)
             if match is None:
                 return False
             said = match["said"]
-            if len(said) > self._room or (_SURE(said) is None and not self._stays(said)):
-                return False
+        if len(said) > self._room:
+            return False
+        if _SURE(said) is None and not self._stays(said):
+            return self._takes_all(said)
+        if match is not None:
             self._values += match.groups()
         self._room -= len(said)
         self._said.append(said)
@@ -127,7 +126,7 @@ class Lane:
 
     def _stays(self, said: bytes) -> bool:
         """True where all of the text that stands in a JSON string as `said` is visible at once."""
-        text = _decoded(said) if _TEXT(said) else None
+        text = _text(said)
         if not text:
             return False
         if _candidate(text) is None:
@@ -144,13 +143,12 @@ class Lane:
         self._said += pieces
         return True
 
-    def _find(self, frame: bytes) -> bytes | None:
-        """What a frame like those of the lane says."""
+    def _fits(self, frame: bytes) -> bool:
+        """Whether it is a frame like those of the lane, whatever it says."""
         if self._pattern is not None:
-            match = self._pattern(frame)
-            return match["said"] if match else None
+            return self._pattern(frame) is not None
         said = frame[self._start : self._end]
-        return said if frame == self._head + said + self._tail and _TEXT(said) else None
+        return frame == self._head + said + self._tail and _TEXT(said) is not None
 
 
 def _shape(head: bytes, tail: bytes, varying: tuple[str, ...]) -> tuple[tuple[bytes, ...], list[str]]:
@@ -183,6 +181,11 @@ def _decoded(said: bytes) -> str | None:
         return None
 
 
+def _text(said: bytes) -> str:
+    """The same, and "" also where it may be half of a character."""
+    return (_decoded(said) or "") if _TEXT(said) else ""
+
+
 def _is_plain(said: bytes) -> bool:
-    text = _decoded(said) if _TEXT(said) else None
-    return bool(text) and _candidate(text or "") is None
+    text = _text(said)
+    return bool(text) and _candidate(text) is None
