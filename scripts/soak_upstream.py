@@ -9,11 +9,13 @@ import json
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 from soak_says import ERRORS, Said
+
+from tests.e2e.provider import listening
 
 
 class Fault(StrEnum):
@@ -171,13 +173,6 @@ async def _request(reader: asyncio.StreamReader) -> dict[str, str]:
     return headers
 
 
-@contextlib.asynccontextmanager
-async def upstream(pace: float = 0.0, stall: float = 30.0) -> AsyncIterator[Upstream]:
+def upstream(pace: float = 0.0, stall: float = 30.0) -> AbstractAsyncContextManager[Upstream]:
     """A provider on a free port of this machine."""
-    made = Upstream(pace, stall)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
-    made.port = server.sockets[0].getsockname()[1]
-    try:
-        yield made
-    finally:
-        server.close()
+    return listening(Upstream(pace, stall))

@@ -136,19 +136,9 @@ def test_the_strict_profile_decodes_it_too(calls: list[Encoded], grammar: Gramma
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wire", WIRES)
-@settings(few, max_examples=8)
-@given(blocks, grammars, st.integers(1, 9), st.integers(1, 400))
-def test_what_was_encoded_is_decoded_on_every_wire(
-    wire: str, calls: list[Encoded], grammar: Grammar, delta: int, size: int
-) -> None:
-    check_equal_on(wire, calls, grammar, delta, size)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("wire", WIRES)
 @settings(few, max_examples=40)
 @given(blocks, grammars, st.integers(1, 9), st.integers(1, 400))
-def test_what_was_encoded_is_decoded_on_every_wire_of_many(
+def test_what_was_encoded_is_decoded_on_every_wire(
     wire: str, calls: list[Encoded], grammar: Grammar, delta: int, size: int
 ) -> None:
     check_equal_on(wire, calls, grammar, delta, size)
@@ -412,19 +402,9 @@ def test_damage_makes_no_call_of_many(calls: list[Encoded], grammar: Grammar, se
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wire", WIRES)
-@settings(few, max_examples=10)
-@given(tame_calls, grammars, st.integers(0, 10**9), st.integers(1, 30))
-def test_damage_makes_no_call_on_any_wire(
-    wire: str, calls: list[Encoded], grammar: Grammar, seed: int, delta: int
-) -> None:
-    check_damage_on(wire, calls, grammar, seed, delta)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("wire", WIRES)
 @settings(many, max_examples=80)
 @given(tame_calls, grammars, st.integers(0, 10**9), st.integers(1, 30))
-def test_damage_makes_no_call_on_any_wire_of_many(
+def test_damage_makes_no_call_on_any_wire(
     wire: str, calls: list[Encoded], grammar: Grammar, seed: int, delta: int
 ) -> None:
     check_damage_on(wire, calls, grammar, seed, delta)

@@ -380,12 +380,6 @@ def fuzz(wire: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 @pytest.mark.slow
 @any_wire
-def test_a_few(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings(fixed, max_examples=20)(fuzz(wire, monkeypatch))()
-
-
-@pytest.mark.slow
-@any_wire
 def test_for_a_minute_or_as_long_as_told(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if not MINUTES:
         settings(fixed, max_examples=1000)(fuzz(wire, monkeypatch))()

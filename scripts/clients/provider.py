@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from clients.catalogue import Client
-from tests.e2e.provider import Asked, Provider, Reply
+from tests.e2e.provider import Asked, Provider, Reply, listening
 from tests.e2e.wires import KINDS, body, stream
 from tests.markers import MARK
 
@@ -48,16 +48,9 @@ class LeakingProvider(Provider):
         return Reply([body(wire, text)], "application/json", framing="length")
 
 
-@contextlib.asynccontextmanager
-async def leaking_provider(client: Client, arguments: Mapping[str, str]) -> AsyncIterator[LeakingProvider]:
+def leaking_provider(client: Client, arguments: Mapping[str, str]) -> AbstractAsyncContextManager[LeakingProvider]:
     """On a free port of this machine."""
-    made = LeakingProvider(client, arguments)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
-    made.port = server.sockets[0].getsockname()[1]
-    try:
-        yield made
-    finally:
-        server.close()
+    return listening(LeakingProvider(client, arguments))
 
 
 def markup(tool: str, arguments: Mapping[str, str]) -> str:

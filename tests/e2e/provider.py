@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal
+from typing import Literal, Protocol
 
 
 class Break(Enum):
@@ -112,13 +113,25 @@ async def _chunked(reader: asyncio.StreamReader) -> bytes:
     return body
 
 
+class Serving(Protocol):
+    """What serves connections to a port."""
+
+    port: int
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None: ...
+
+
 @contextlib.asynccontextmanager
-async def provider(reply: Reply, tls: ssl.SSLContext | None = None) -> AsyncIterator[Provider]:
-    """A provider on a free port of this machine."""
-    scripted = Provider(reply)
-    server = await asyncio.start_server(scripted.serve, "127.0.0.1", 0, ssl=tls)
-    scripted.port = server.sockets[0].getsockname()[1]
+async def listening[S: Serving](made: S, tls: ssl.SSLContext | None = None) -> AsyncIterator[S]:
+    """`made`, on a free port of this machine."""
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=tls)
+    made.port = server.sockets[0].getsockname()[1]
     try:
-        yield scripted
+        yield made
     finally:
         server.close()
+
+
+def provider(reply: Reply, tls: ssl.SSLContext | None = None) -> AbstractAsyncContextManager[Provider]:
+    """A provider on a free port of this machine."""
+    return listening(Provider(reply), tls)
