@@ -90,6 +90,7 @@ class Dsml:
             )
 
     def configure(self, updated: set[str]) -> None:
+        log.set_level()
         try:
             if sentence := options.unknown(ctx.options.deferred):
                 raise ValueError(sentence)

@@ -9,11 +9,24 @@ import logging
 from collections import Counter
 from dataclasses import dataclass, field
 
+from mitmproxy import ctx
+
 from dsml_core.report import Report
 
 logger = logging.getLogger("dsml")
 
 NAME_LENGTH = 60
+
+
+def set_level() -> None:
+    """Make lines of level debug only where they are shown.
+
+    mitmproxy tells all addons of every line of any level, which costs more than a whole hook of ours. Where it has no
+    log of its own, the level is left to whoever runs it.
+    """
+    kept = ctx.master.addons.get("eventstore") is not None  # type: ignore[no-untyped-call]  # mitmweb, the console
+    if verbosity := getattr(ctx.options, "termlog_verbosity", None):
+        logger.setLevel(logging.DEBUG if kept or verbosity == "debug" else logging.INFO)
 
 
 def decision(report: Report, *, observe: bool = False, held_seconds: float = 0.0) -> str | None:

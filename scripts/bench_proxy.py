@@ -47,8 +47,8 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 class Load:
     """`streams` at once, each of `events`, one every `pace` milliseconds (0: as fast as they go).
 
-    All streams are open before the first event, and paced ones take turns: what opening them costs is in the CPU time,
-    but not in the way of the events whose latency is measured.
+    All streams are open before the first event, none ends before the last one, and paced ones take turns: what opening
+    and ending them costs is in the CPU time, but not in the way of the events whose latency is measured.
     """
 
     name: str
@@ -92,9 +92,12 @@ class Provider:
     load: Load = field(default_factory=lambda: Load("", 1, 1, 0))
     frames: list[bytes] = field(default_factory=list)
     left: dict[int, list[float]] = field(default_factory=dict)
-    waiting: int = 0  # streams that are open and have no event yet
-    go: asyncio.Event = field(default_factory=asyncio.Event)
-    hold: asyncio.Event | None = None  # set when idle streams may end
+    go: asyncio.Event = field(default_factory=asyncio.Event)  # set when all streams are open
+    end: asyncio.Event = field(default_factory=asyncio.Event)  # set when all events have arrived
+
+    def set_up(self, load: Load, frames: list[bytes]) -> None:
+        self.load, self.frames, self.left = load, frames, {}
+        self.go, self.end = asyncio.Event(), asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -104,7 +107,6 @@ class Provider:
             stream = int(head.partition(b"x-stream:")[2].split(b"\r\n")[0])
             writer.write(_HEAD)
             left = self.left.setdefault(stream, [])
-            self.waiting += 1
             await self.go.wait()
             start = time.perf_counter()
             for number, frame in enumerate(self.frames):
@@ -115,66 +117,83 @@ class Provider:
                 writer.write(b"%x\r\n%b\r\n" % (len(frame), frame))
                 if not self.load.pace:
                     await writer.drain()
-            if self.hold is not None:
-                await self.hold.wait()
+            await self.end.wait()
             writer.write(b"0\r\n\r\n")
             await writer.drain()
         writer.close()
 
 
-async def _client(port: int, stream: int, started: asyncio.Event | None = None, expect: int = 0) -> list[float]:
-    """One request through the proxy on `port`; returns when each event arrived."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: provider\r\ncontent-type: application/json\r\n"
-        b"x-stream: %d\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (stream, len(_REQUEST), _REQUEST)
-    )
-    arrived: list[float] = []
-    while more := await reader.read(65536):
-        now = time.perf_counter()
-        arrived += [now] * more.count(_SIGN)
-        if started is not None and len(arrived) >= expect:
-            started.set()
-    writer.close()
-    return arrived
+@dataclass
+class Client:
+    """One request through a proxy, and the time at which each event of its answer arrived."""
+
+    expected: int
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+    complete: asyncio.Event = field(default_factory=asyncio.Event)
+    arrived: list[float] = field(default_factory=list)
+
+    async def ask(self, port: int, stream: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: provider\r\ncontent-type: application/json\r\n"
+            b"x-stream: %d\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (stream, len(_REQUEST), _REQUEST)
+        )
+        await reader.readuntil(b"\r\n\r\n")
+        self.open.set()
+        while more := await reader.read(65536):
+            now = time.perf_counter()
+            self.arrived += [now] * more.count(_SIGN)
+            if len(self.arrived) >= self.expected:
+                self.complete.set()
+        self.complete.set()
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def _said(provider: Provider, proxy: Proxy, load: Load, frames: list[bytes]) -> AsyncIterator[list[Client]]:
+    """The clients of a load whose streams are open; at the end all their events have arrived and they are closed."""
+    provider.set_up(load, frames)
+    clients = [Client(len(frames)) for _ in range(load.streams)]
+    asking = [asyncio.create_task(client.ask(proxy.port, stream)) for stream, client in enumerate(clients)]
+    for client in clients:
+        await client.open.wait()
+    yield clients
+    provider.end.set()
+    await asyncio.gather(*asking)
+
+
+async def _arrived(clients: list[Client]) -> None:
+    for client in clients:
+        await client.complete.wait()
 
 
 async def _drive(provider: Provider, proxy: Proxy, load: Load) -> Run:
-    provider.load, provider.left, provider.waiting, provider.go = load, {}, 0, asyncio.Event()
-    provider.frames = bench_frames.frames("openai-chat", texts.prose(4 * load.events))
     cpu = proxy.cpu()
-    clients = [asyncio.create_task(_client(proxy.port, stream)) for stream in range(load.streams)]
-    while provider.waiting < load.streams:
-        await asyncio.sleep(0.01)
-    start, opened = time.perf_counter(), proxy.cpu()
-    provider.go.set()
-    arrivals = await asyncio.gather(*clients)
-    seconds, busy, cpu = time.perf_counter() - start, proxy.cpu() - opened, proxy.cpu() - cpu
+    frames = bench_frames.frames("openai-chat", texts.prose(4 * load.events))
+    async with _said(provider, proxy, load, frames) as clients:
+        start, opened = time.perf_counter(), proxy.cpu()
+        provider.go.set()
+        await _arrived(clients)
+        seconds, busy = time.perf_counter() - start, proxy.cpu() - opened
+    cpu = proxy.cpu() - cpu
     delays = []
-    for stream, arrived in enumerate(arrivals):
+    for stream, client in enumerate(clients):
         left = provider.left[stream]
-        if len(arrived) != len(left):
-            raise SystemExit(f"{proxy.name}: {len(arrived)} events arrived of {len(left)}")
-        delays += [(there - here) * 1000 for here, there in zip(left, arrived, strict=True)]
+        if len(client.arrived) != len(left):
+            raise SystemExit(f"{proxy.name}: {len(client.arrived)} events arrived of {len(left)}")
+        delays += [(there - here) * 1000 for here, there in zip(left, client.arrived, strict=True)]
     percent = statistics.quantiles(delays, n=100)
     return Run(load.name, proxy.name, cpu / len(delays) * 1e6, percent[49], percent[98], busy / seconds)
 
 
 async def _memory(provider: Provider, proxy: Proxy, streams: int, events: int) -> float:
     """Resident KB a stream, of streams that have said `events` deltas and are idle."""
-    provider.load, provider.left, provider.hold = Load("idle", streams, events, 0), {}, asyncio.Event()
-    provider.frames = bench_frames.frames("openai-chat", texts.prose(4 * events))[:events]
-    provider.go.set()
+    frames = bench_frames.frames("openai-chat", texts.prose(4 * events))[:events]
     before = proxy.memory()
-    started = [asyncio.Event() for _ in range(streams)]
-    clients = [asyncio.create_task(_client(proxy.port, number, event, events)) for number, event in enumerate(started)]
-    for event in started:
-        await event.wait()
-    used = (proxy.memory() - before) / streams
-    provider.hold.set()
-    await asyncio.gather(*clients)
-    provider.hold = None
-    return used
+    async with _said(provider, proxy, Load("idle", streams, events, 0), frames) as clients:
+        provider.go.set()
+        await _arrived(clients)
+        return (proxy.memory() - before) / streams
 
 
 @contextlib.asynccontextmanager
@@ -229,29 +248,47 @@ async def _measure(rounds: int, scale: float) -> dict[str, Any]:
     upstream = server.sockets[0].getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="dsml-bench-") as name:
         folder = Path(name)
-        identity = folder / "identity.py"
-        identity.write_text(IDENTITY)
-        async with (
-            _proxy("identity", identity, upstream, folder) as plain,
-            _proxy("dsml", ADDON, upstream, folder) as ours,
-        ):
-            for proxy in (plain, ours):
+        async with _pair(upstream, folder) as pair:
+            for proxy in pair:
                 await _drive(provider, proxy, Load("warm-up", 2, 200, 0))
             runs = []
             for load in LOADS:
                 load = Load(load.name, load.streams, max(8, int(load.events * scale)), load.pace)
                 for _ in range(rounds):
-                    runs += [await _drive(provider, proxy, load) for proxy in (plain, ours)]
-            memory = {
-                str(events): {
-                    proxy.name: await _memory(provider, proxy, max(4, int(streams * scale)), events)
-                    for proxy in (plain, ours)
-                }
-                for streams, events in ((200, 4), (50, 1000))
-            }
-            growth = await _growth(provider, ours, rounds, scale)
+                    runs += [await _drive(provider, proxy, load) for proxy in pair]
+            exchanges = [
+                {proxy.name: await _exchanges(provider, proxy, max(4, int(200 * scale))) for proxy in pair}
+                for _ in range(rounds)
+            ]
+            growth = await _growth(provider, pair[1], rounds, scale)
+        memory = {}
+        for streams, events in ((200, 4), (50, 1000)):
+            # New ones: what an earlier load has given back would be taken again, and not be seen.
+            async with _pair(upstream, folder) as pair:
+                streams = max(4, int(streams * scale))
+                memory[str(events)] = {proxy.name: await _memory(provider, proxy, streams, events) for proxy in pair}
     server.close()
-    return {"runs": [asdict(run) for run in runs], "memory": memory, "growth": growth}
+    return {"runs": [asdict(run) for run in runs], "exchanges": exchanges, "memory": memory, "growth": growth}
+
+
+@contextlib.asynccontextmanager
+async def _pair(upstream: int, folder: Path) -> AsyncIterator[tuple[Proxy, Proxy]]:
+    """A proxy with the identity callable and one with the addon."""
+    identity = folder / "identity.py"
+    identity.write_text(IDENTITY)
+    async with (
+        _proxy("identity", identity, upstream, folder) as plain,
+        _proxy("dsml", ADDON, upstream, folder) as ours,
+    ):
+        yield plain, ours
+
+
+async def _exchanges(provider: Provider, proxy: Proxy, number: int) -> float:
+    """Milliseconds of CPU for a whole exchange with next to no events, one after another."""
+    cpu = proxy.cpu()
+    for _ in range(number):
+        await _drive(provider, proxy, Load("exchange", 1, 1, 0))
+    return (proxy.cpu() - cpu) / number * 1000
 
 
 async def _growth(provider: Provider, proxy: Proxy, rounds: int, scale: float) -> list[float]:
@@ -280,6 +317,8 @@ def measure(rounds: int = 3, scale: float = 1.0) -> dict[str, Any]:
         if load.pace and best["dsml"]["busy"] <= BUSY:
             added = best["dsml"]["p99"] - best["identity"]["p99"]
             checks.append({"what": f"added p99, ms: {load.name}", "ratio": added, "goal": LATENCY_GOAL})
+    each = {proxy: min(round[proxy] for round in figures["exchanges"]) for proxy in ("identity", "dsml")}
+    checks.append({"what": "CPU: exchanges of an event each", "ratio": each["dsml"] / each["identity"], "goal": None})
     for events, used in figures["memory"].items():
         added = used["dsml"] - used["identity"]
         checks.append({"what": f"added KB an idle stream after {events} deltas", "ratio": added, "goal": MEMORY_GOAL})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
 from collections.abc import Callable
@@ -11,12 +12,16 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from mitmproxy.addons.eventstore import EventStore
+from mitmproxy.addons.termlog import TermLog
 
 from addon import hooks, request_side
 from dsml_core.parser import Parser
 from tests.e2e.asking import CHAT, ask, encoded
-from tests.e2e.provider import Reply
-from tests.e2e.wires import LEAK, PROSE, request, sse, stream
+from tests.e2e.client import once
+from tests.e2e.provider import Reply, provider
+from tests.e2e.proxy import in_process
+from tests.e2e.wires import LEAK, PATHS, PROSE, request, sse, stream
 
 
 def test_the_log_has_one_line_for_a_decision_and_no_content(confdir: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -49,6 +54,25 @@ def test_a_skip_is_said_at_debug_level(
     asyncio.run(ask(confdir, reply, asked=asked))
     skips = [record for record in caplog.records if f"{CHAT} untouched: {reason}" in record.getMessage()]
     assert [record.levelname for record in skips] == ["DEBUG"]
+
+
+@pytest.mark.parametrize(("verbosity", "kept", "said"), [("info", False, 0), ("debug", False, 1), ("info", True, 1)])
+def test_what_is_not_shown_is_not_said(
+    verbosity: str, kept: bool, said: int, confdir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "dsml")
+
+    async def check() -> None:
+        before = [TermLog(io.StringIO()), *([EventStore()] if kept else [])]
+        shown: dict[str, object] = {"termlog_verbosity": verbosity}
+        async with (
+            provider(Reply([b"x"], "text/plain")) as upstream,
+            in_process(confdir, upstream.port, before=before, mitm=shown) as (port, _),
+        ):
+            await once(port, PATHS[CHAT], request(CHAT))
+
+    asyncio.run(check())
+    assert len([record for record in caplog.records if "untouched" in record.getMessage()]) == said
 
 
 def broken(*_: object, **__: object) -> Any:
