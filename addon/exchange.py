@@ -34,8 +34,10 @@ class Rewriter(Protocol):
 
     @property
     def lane(self) -> Lane | None:
-        """What takes note of pieces that may leave as they come, until the next call of a method."""
+        """Set where `goes_by` may return something, until `feed` is called."""
         ...
+
+    def goes_by(self, data: bytes) -> bytes | None: ...
 
     def feed(self, data: bytes) -> bytes: ...
 
@@ -61,6 +63,9 @@ class Collector:
         self._limit = limit
         self._pieces: list[bytes] = []
         self._size = 0
+
+    def goes_by(self, data: bytes) -> bytes | None:
+        return None
 
     def feed(self, data: bytes) -> bytes:
         if not self._size and not data.strip():
@@ -124,23 +129,24 @@ class Pipe:
         self._source = source
         self._open = True
         self._lane: Lane | None = None
-        self._passed = 0  # bytes in the lane
+        self._came = self._went = 0  # bytes in the lane
 
-    def passes(self, data: bytes) -> bool:
-        """True where all that is to be done with `data` is to send it on: then the pipe has taken note of it."""
+    def passes(self, data: bytes) -> bytes | None:
+        """What is to be sent on for `data`, where nothing else is to be done: then the pipe has taken note of it."""
         if self._lane is None:
-            return False
+            return None
         try:
-            taken = self._lane.takes(data)
+            sent = self._rewriter.goes_by(data)
         except Exception as error:
             self._give_up(error)
-            taken = False
-        if taken:
-            self._passed += len(data)
-            self.arrivals.add(time.monotonic(), len(data))
-        else:
+            sent = None
+        if sent is None:
             self._leave_lane()
-        return taken
+        else:
+            self._came += len(data)
+            self._went += len(sent)
+            self.arrivals.add(time.monotonic(), len(data))
+        return sent
 
     @property
     def passing(self) -> bool:
@@ -157,8 +163,9 @@ class Pipe:
             return False
 
     def __call__(self, data: bytes) -> list[bytes]:
-        if self.passes(data):
-            return [data]
+        passed = self.passes(data)
+        if passed is not None:
+            return [passed]
         self.fed_at = time.monotonic()
         arrived = [data] if self._source is None and data else self._arrived(data)
         sent = [self._advance(piece) for piece in arrived]
@@ -172,7 +179,8 @@ class Pipe:
             if self.observe:
                 self.arrivals.add(self.fed_at, len(piece))
         if self._open and self._source is None and isinstance(self._decoder, Identity):
-            self._lane = self._rewriter.lane
+            lane = self._rewriter.lane
+            self._lane = None if lane is None or (self.observe and lane.holds) else lane
         return left
 
     @property
@@ -252,12 +260,13 @@ class Pipe:
         return made
 
     def _leave_lane(self) -> None:
-        run = self._lane.run() if self._lane is not None else None
+        runs = self._lane.runs() if self._lane is not None else None
         self._lane = None
-        if run is not None:
-            self.client.add_run(run, self._passed)
-            self.other.add_run(run, self._passed)
-            self._passed = 0
+        if runs is not None:
+            came, went = runs
+            self.other.add_run(came, self._came)
+            self.client.add_run(went, self._went)
+            self._came = self._went = 0
 
     def _time_hold(self, over: bool = False) -> None:
         """Note for how long text has been held, where it is no more."""
@@ -286,6 +295,9 @@ class _Through:
 
     def __init__(self, report: Report) -> None:
         self.report = report
+
+    def goes_by(self, data: bytes) -> bytes | None:
+        return None
 
     def feed(self, data: bytes) -> bytes:
         return data

@@ -38,13 +38,14 @@ class PushingStream(HttpStream):
     def handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         pipe = self._passing
         if pipe is not None:
-            if type(event) is ResponseData and pipe.passes(event.data):
-                return self._sent(event)
+            sent = pipe.passes(event.data) if type(event) is ResponseData else None
+            if sent is not None:
+                return self._sent(sent)
             self._passing = None
         return super().handle_event(event)
 
-    def _sent(self, event: ResponseData) -> layer.CommandGenerator[None]:
-        yield SendHttp(event, self.context.client)
+    def _sent(self, data: bytes) -> layer.CommandGenerator[None]:
+        yield SendHttp(ResponseData(self.stream_id, data), self.context.client)
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, events.Wakeup) and event.command is self._timer:

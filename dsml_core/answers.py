@@ -73,6 +73,10 @@ class Answers:
     def shown(self) -> str:
         return "".join([*self._join.said, *(kept.prose for kept in self._kept[self._told :])])
 
+    def goes_by(self, data: bytes) -> bytes | None:
+        """None: what is read is fed."""
+        return None
+
     def feed(self, data: bytes) -> bytes:
         """More bytes of the present answer; returns what may leave now."""
         return self._pass(self._repairer.feed(data))

@@ -1,6 +1,7 @@
 """The fast lane: frames that differ from the one before in nothing but their text are not read as JSON again.
 
-What is said in them is told to the part they belong to in one go, when another frame comes.
+They leave as they came; or, where their text is held, as the one before left: without it. What is said in them is told
+to the part they belong to in one go, when another frame comes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dsml_core.grammar import CANDIDATE
 _SURE: Final = re.compile(rb'[^"\\<|/\x00-\x1f\x7f-\xff]+').fullmatch  # stands in a JSON string as it is; begins no tag
 _STRING: Final = rb'(?:[^"\\\x00-\x1f]|\\[^u\x00-\x1f])*'
 _TEXT: Final = re.compile(_STRING).fullmatch  # what a JSON string holds; no \u, which may be half of a character
-_VARIES: Final = rb'(?:"[^"\\\x00-\x1f]*"|0|[1-9][0-9]*)'
+_VARIES: Final = rb'(?:"[ !#-\[\]-~]*"|0|[1-9][0-9]{0,15})'  # what is written as it was read
 _VALUE: Final = re.compile(rb' ?"(%b)"' % _STRING)
 _candidate: Final = CANDIDATE.search
 
@@ -30,11 +31,11 @@ class Goer(Protocol):
         ...
 
     def glides(self, text: str) -> bool:
-        """True where `text`, behind all that was told, is visible at once."""
+        """True where `text`, behind all that was told, meets the same fate: it is visible at once, or held."""
         ...
 
     def glide(self, text: str) -> None:
-        """Note visible text that has left already."""
+        """Note text whose frames have left already."""
         ...
 
 
@@ -53,7 +54,7 @@ class Run(NamedTuple):
 
 
 class Lane:
-    """Frames like the last one, whose text goes on in `goer`, and which leave as they came.
+    """Frames like the last one, whose text goes on in `goer`.
 
     `varying`: fields, numbers or strings, that differ from frame to frame and mean nothing to us but for their `last`
     value.
@@ -66,58 +67,87 @@ class Lane:
         self._start, self._end = len(head), -len(tail)
         self._shape, self._names = _shape(head, tail, varying)
         self._pattern = _pattern(self._shape, self._names) if len(self._names) > 1 else None
+        self._hushed: tuple[bytes, ...] = ()  # what all frames have that leave without their text
         self._room = goer.room
         self._said: list[bytes] = []
         self._values: list[bytes] = []
         self._told = 0  # of what was said
 
     @classmethod
-    def behind(cls, frame: bytes, field: str, text: str, goer: Goer, varying: tuple[str, ...]) -> Lane | None:
-        """The lane of frames like `frame`, which says `text` in `field`; None where its place is not plain to see."""
+    def behind(
+        cls, frame: bytes, left: bytes, field: str, text: str, goer: Goer, varying: tuple[str, ...]
+    ) -> Lane | None:
+        """The lane of frames like `frame`, which says `text` in `field`; None where its place is not plain to see.
+
+        `left`: as what it left, if not as it came: then its text is held, and so is that of the others.
+        """
         key = b'"%b":' % field.encode()
         value = _VALUE.match(frame, frame.find(key) + len(key)) if frame.count(key) == 1 else None
         if value is None or _decoded(value[1]) != text:
             return None
-        return cls(frame[: value.start(1)], frame[value.end(1) :], goer, varying)
+        lane = cls(frame[: value.start(1)], frame[value.end(1) :], goer, varying)
+        return lane if left == frame or lane._hush(frame, left) else None
 
-    def again(self, frame: bytes, goer: Goer) -> bool:
-        """Whether the lane goes on behind `frame`, which did not go by in it."""
+    @property
+    def holds(self) -> bool:
+        """The text of its frames is held."""
+        return bool(self._hushed)
+
+    def again(self, frame: bytes, left: bytes, goer: Goer) -> bool:
+        """Whether the lane goes on behind `frame`, which did not go by in it and left as `left`."""
         self._room = goer.room
-        return goer is self.goer and self._fits(frame)
+        self._said, self._values, self._told, self.last = [], [], 0, {}
+        return goer is self.goer and left == self._leaves_as(frame)
 
-    def takes(self, data: bytes) -> bool:
-        """True where `data` is whole frames of the lane, whose text is sure to stay as it is: it was taken note of."""
+    def takes(self, data: bytes) -> bytes | None:
+        """What leaves for `data` where that is whole frames of the lane, whose text is sure to meet the fate of the
+        text before: it was taken note of. Else None.
+        """
+        values: tuple[bytes, ...] = ()
         if self._pattern is None:
             if not (data.startswith(self._head) and data.endswith(self._tail)):
-                return False
-            said, match = data[self._start : self._end], None
+                return None
+            said = data[self._start : self._end]
         else:
             match = self._pattern(data)
             if match is None:
-                return False
-            said = match["said"]
+                return None
+            said, values = match["said"], match.groups()
         if len(said) > self._room:
-            return False
+            return None
         if _SURE(said) is None and not self._stays(said):
-            return self._takes_all(said)
-        if match is not None:
-            self._values += match.groups()
+            return self._takes_all(data, said)
+        left = self._hushed_with(values) if self._hushed else data
+        self._values += values
         self._room -= len(said)
         self._said.append(said)
-        return True
+        return left
 
-    def run(self) -> Run | None:
-        """The frames that were taken since the last `settle`."""
-        return Run(self._shape, b"\n".join(self._values or self._said)) if self._said else None
+    def runs(self) -> tuple[Run, Run] | None:
+        """The frames that were taken since the lane was entered, as they came and as they left."""
+        if not self._said:
+            return None
+        came = Run(self._shape, b"\n".join(self._values or self._said))
+        if not self._hushed:
+            return came, came
+        at, each = self._names.index("said"), len(self._names)
+        varied = [value for number, value in enumerate(self._values) if number % each != at]
+        return came, Run(self._hushed, b"\n".join(varied or [b""] * len(self._said)))
 
     def settle(self) -> None:
         """Tell what was said."""
-        self._tell()
+        self.tell()
         if self._values:
             self.last = dict(zip(self._names, self._values[-len(self._names) :], strict=True))
-        self._said, self._values, self._told = [], [], 0
 
-    def _tell(self) -> None:
+    def untold(self) -> bytes:
+        """The frames whose text is held and was not told: they have to leave where that fails."""
+        each = len(self._names)
+        values = self._values[self._told * each :] if self._values else self._said[self._told :]
+        return Run(self._shape, b"\n".join(values)).data() if values and self._hushed else b""
+
+    def tell(self) -> None:
+        """Tell what was not told yet."""
         if len(self._said) > self._told:
             text = _decoded(b"".join(self._said[self._told :]))
             assert text is not None
@@ -125,30 +155,56 @@ class Lane:
             self.goer.glide(text)
 
     def _stays(self, said: bytes) -> bool:
-        """True where all of the text that stands in a JSON string as `said` is visible at once."""
+        """True where all of the text that stands in a JSON string as `said` meets the fate of that before."""
         text = _text(said)
         if not text:
             return False
         if _candidate(text) is None:
             return True
-        self._tell()
+        self.tell()
         return self.goer.glides(text)
 
-    def _takes_all(self, said: bytes) -> bool:
+    def _takes_all(self, data: bytes, said: bytes) -> bytes | None:
         """The same for several frames in one piece."""
         pieces = said.split(self._tail + self._head)
         if len(pieces) == 1 or not all(_SURE(piece) or _is_plain(piece) for piece in pieces):
-            return False
+            return None
         self._room -= len(said)
         self._said += pieces
-        return True
+        return b"".join(self._hushed) * len(pieces) if self._hushed else data
 
-    def _fits(self, frame: bytes) -> bool:
-        """Whether it is a frame like those of the lane, whatever it says."""
+    def _hush(self, frame: bytes, left: bytes) -> bool:
+        """Let frames leave as `frame` did: with what varies in them, and without their text."""
+        match = self._pattern(frame) if self._pattern is not None else None
+        shape, at = [], 0
+        for name, value in zip(self._names, match.groups(), strict=True) if match else ():
+            if name != "said":
+                key = b'"%b":' % name.encode()
+                start = left.find(key) + len(key)
+                if left.count(key) != 1 or start < at or not left.startswith(value, start):
+                    return False
+                shape.append(left[at:start])
+                at = start + len(value)
+        self._hushed = (*shape, left[at:]) if shape else (left, b"")
+        return self._leaves_as(frame) == left
+
+    def _hushed_with(self, values: tuple[bytes, ...]) -> bytes:
+        varied = [value for name, value in zip(self._names, values, strict=False) if name != "said"]
+        return b"".join(map(b"".join, zip_longest(self._hushed, varied, fillvalue=b"")))
+
+    def _leaves_as(self, frame: bytes) -> bytes | None:
+        """What a frame like those of the lane leaves as, whatever it says; None for another one."""
+        values: tuple[bytes, ...] = ()
         if self._pattern is not None:
-            return self._pattern(frame) is not None
-        said = frame[self._start : self._end]
-        return frame == self._head + said + self._tail and _TEXT(said) is not None
+            match = self._pattern(frame)
+            if match is None:
+                return None
+            values = match.groups()
+        else:
+            said = frame[self._start : self._end]
+            if frame != self._head + said + self._tail or _TEXT(said) is None:
+                return None
+        return self._hushed_with(values) if self._hushed else frame
 
 
 def _shape(head: bytes, tail: bytes, varying: tuple[str, ...]) -> tuple[tuple[bytes, ...], list[str]]:

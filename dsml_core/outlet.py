@@ -42,7 +42,8 @@ class Outlet:
             return
         if len(queue) == 1 and not self.carrying and self._is_plain(queue[0]):
             entry = queue.popleft()
-            self.out.append(self.plain(entry))
+            entry.left = self.plain(entry)
+            self.out.append(entry.left)
             return
         while queue and self._may_leave(queue[0]):
             self._leave(queue[0])
@@ -133,6 +134,7 @@ class Outlet:
     def _commit(self, entry: Entry, pieces: list[bytes]) -> None:
         self.queue.popleft()
         self.out += pieces
+        entry.left = b"".join(pieces)
         for atom in entry.atoms:
             if isinstance(atom, Delta):
                 part = self._wire.parts[atom.part]

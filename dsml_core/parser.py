@@ -98,10 +98,15 @@ class Parser:
     @property
     def room(self) -> int:
         """Characters of text that `passes` which may be given to `pass_by` now."""
-        return 0 if self._keeps else max(0, self._due - self._at - 1)
+        return max(0, self._due - self._at - 1)
+
+    @property
+    def keeps(self) -> bool:
+        """All text is held for now, in a value."""
+        return self._quick and self._keeps
 
     def passes(self, text: str) -> bool:
-        """True where `feed` would find `text` visible at once, all of it; only where there is `room` for it."""
+        """True where `feed` would find all of `text` visible at once, or `keeps` it; only where there is `room`."""
         return _candidate(text) is None or self._possible(text)[0] == len(text)
 
     def pass_by(self, text: str) -> None:

@@ -25,13 +25,14 @@ _SIGNS = ("\uff5c", "dsml")  # of the marker, which prose hardly ever has behind
 class Entry:
     """A frame on its way through. `body` is what it says, without its envelope; None where that is not for us."""
 
-    __slots__ = ("atoms", "body", "envelope", "frame")
+    __slots__ = ("atoms", "body", "envelope", "frame", "left")
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
         self.body: dict[str, Any] | None = None
         self.envelope: dict[str, Any] | None = None
         self.atoms: list[Atom] = []
+        self.left: bytes | None = None  # what left for it, once that has
 
 
 class Choice:
@@ -127,20 +128,31 @@ class Part:
         return events
 
     @property
+    def holding(self) -> bool:
+        """Text of it is not decided."""
+        return self._decided < self.fed
+
+    @property
     def room(self) -> int:
-        """Characters that may `glide`: 0 where anything of it has not left, or is to be taken along."""
-        behind = self._decided < self.fed or self._ahead or self.carry or self.waiting or self.swallowed
-        return self.parser.room if self.started and not behind else 0
+        """Characters that may `glide`: 0 where its text is neither all visible nor all held, or has not left."""
+        if self._ahead or self.waiting or (self.carry and self.started):
+            return 0
+        alike = self.standing and self.parser.keeps if self.holding else self.started and not self.parser.keeps
+        return self.parser.room if alike else 0
 
     def glides(self, text: str) -> bool:
-        """True where `text` is all visible at once."""
+        """True where `text` is all visible at once, or all held, as the text before."""
         return self.parser.passes(text)
 
     def glide(self, text: str) -> None:
-        """Text that `glides` has gone out."""
+        """The frames of text that `glides` have gone out, with it or without."""
+        if self.holding:
+            self.swallowed.append(text)
+            self.fed += len(text)
+        else:
+            self.fed = self._decided = self.fed + len(text)
         self.parser.pass_by(text)
         self._note(text)
-        self.fed = self._decided = self.fed + len(text)
 
     def _note(self, text: str) -> None:
         if self.reasoning:

@@ -84,11 +84,15 @@ class Rewriter:
         self._last = entry
 
     def lane(self) -> Lane | None:
-        """The lane behind the last frame, where that left as it came and was text or arguments."""
+        """The lane behind the last frame, where that was text or arguments, and left as it came or without its text."""
         entry = self._last
-        if entry is None or len(entry.atoms) != 1 or self.waits or self.outlet.carrying or self._wire.shifted():
+        if entry is None or entry.left is None or len(entry.atoms) != 1 or self.waits:
             return None
-        atom = entry.atoms[0]
+        if any(part.started for part in self.outlet.carrying):
+            return None
+        if self._wire.VARYING and self._wire.shifted():
+            return None
+        atom, frame = entry.atoms[0], entry.frame.raw
         if isinstance(atom, Native):
             goer: Part | NativeCall = self._choices[atom.choice].natives[atom.key]
             field, text = self._wire.ARGUMENTS, "" if atom.name or atom.ends else atom.arguments
@@ -99,16 +103,19 @@ class Rewriter:
                 return None
         else:
             return None
-        if not text or not goer.room:
+        if not text or not goer.room or goer.holding is (entry.left == frame):
             return None
-        if self._lane is None or not self._lane.again(entry.frame.raw, goer):
-            self._lane = Lane.behind(entry.frame.raw, field, text, goer, self._wire.VARYING)
+        if self._lane is None or not self._lane.again(frame, entry.left, goer):
+            self._lane = Lane.behind(frame, entry.left, field, text, goer, self._wire.VARYING)
         return self._lane
 
     def settle(self, lane: Lane) -> None:
-        """The lane is left."""
+        """Take note of what went by in a lane."""
         lane.settle()
         self._wire.follow(lane.last)
+        if lane.holds:
+            held = [part.parser.held for choice in self._choices.values() for part in choice.live]
+            self._report.held = max(self._report.held, *held)
 
     @property
     def waits(self) -> bool:

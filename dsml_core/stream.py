@@ -51,12 +51,17 @@ class Repairer:
             (lambda text: lost_markup(text, declared, policy)) if resumable else None,
         )
         self._passing = declared is not None and not declared
-        self.lane: Lane | None = None  # the frames that may follow the last one in; what it takes is not fed
+        self.lane: Lane | None = None  # the frames that may follow the last one in
+        self._lane_over = False  # a piece came that it does not take
 
     @property
     def held(self) -> int:
         """Characters of text that came and are not decided."""
-        return 0 if self._passing or self.lane is not None else self._rewriter.held
+        if self._passing or (self.lane is not None and not self.lane.holds):
+            return 0
+        if self.lane is not None:
+            self._settle(self.lane)
+        return self._rewriter.held
 
     @property
     def waits(self) -> bool:
@@ -77,19 +82,32 @@ class Repairer:
 
     def feed(self, data: bytes) -> bytes:
         """More bytes of the body, cut anywhere; returns what may leave now."""
-        if self.lane is not None:
-            if self._goes_by(data):
-                return data
-            self._leave_lane()
+        gone = self.goes_by(data)
+        if gone is not None:
+            return gone
+        self._leave_lane()
         if self._passing and not self._wire.shifted():
             return self._drained() + data
         if len(data) > _PIECE:
             return b"".join([self.feed(data[at : at + _PIECE]) for at in range(0, len(data), _PIECE)])
         frames = self._framer.feed(data)
         out = self._drained() + self._take(frames)
-        if frames and out.endswith(data) and self._stream and not self._passing:
+        if frames and self._stream and not self._passing:
             self._enter_lane(frames, data)
         return out
+
+    def goes_by(self, data: bytes) -> bytes | None:
+        """What leaves for more bytes that need not be read, None for those that are to be fed."""
+        if self.lane is None or self._lane_over:
+            return None
+        try:
+            gone = self.lane.takes(data)
+        except Exception as fault:
+            self._settle(self.lane)
+            self._fail(fault)
+            gone = None
+        self._lane_over = gone is None
+        return gone
 
     def flush_idle(self) -> bytes:
         """Nothing came for a while: returns what was held only because it might be the start of a tag."""
@@ -121,14 +139,6 @@ class Repairer:
 
     # -- frames that are not read
 
-    def _goes_by(self, data: bytes) -> bool:
-        assert self.lane is not None
-        try:
-            return self.lane.takes(data)
-        except Exception as fault:
-            self._fail(fault)
-            return False
-
     def _enter_lane(self, frames: Sequence[Frame], data: bytes) -> None:
         try:
             if sum(len(frame.raw) for frame in frames) == len(data):
@@ -137,13 +147,16 @@ class Repairer:
             self._fail(fault)
 
     def _leave_lane(self) -> None:
-        lane, self.lane = self.lane, None
-        if lane is None:
-            return
+        lane, self.lane, self._lane_over = self.lane, None, False
+        if lane is not None:
+            self._settle(lane)
+
+    def _settle(self, lane: Lane) -> None:
         try:
             self._rewriter.settle(lane)
         except Exception as fault:
             self._fail(fault)
+            self._rewriter.outlet.out.append(lane.untold())
 
     # -- frames that are
 

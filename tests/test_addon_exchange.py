@@ -29,6 +29,9 @@ class Holding:
     def waits(self) -> bool:
         return bool(self.waiting)
 
+    def goes_by(self, data: bytes) -> bytes | None:
+        return None
+
     def feed(self, data: bytes) -> bytes:
         before, mark, after = (self.waiting + data).partition(b"<")
         self.waiting = mark + after

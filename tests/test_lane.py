@@ -17,16 +17,31 @@ from addon.exchange import Pipe
 from dsml_core import Repairer
 from dsml_core.lane import Lane
 from tests.client_view import see
-from tests.leaks import BASH, LEAK, PROSE, TOOLS, any_wire, repaired
-from tests.markers import BAR, MARK
+from tests.leaks import BASH, LEAK, PROSE, TOOLS, any_wire, repaired, said
+from tests.markers import BAR, MARK, live
 from tests.provider_frames import WIRES, Answer, Calls, Says, pieces, says, stream
 
 TALK = 'Some "prose", C:\\dir,\n\ttwo lines and a </p> of it; a | b, 1 < 2, \u20ac\U0001f600 and </done>. '
 NATIVE = json.dumps({"path": "a/b", "text": "<div>" + TALK * 3})
+
+
+def opened(text: str) -> str:
+    return live(f'<{{M}}tool_calls>\n<{{M}}invoke name="bash">\n<{{M}}parameter name="command" string="true">{text}')
+
+
+def long_call(text: str) -> str:
+    return opened(text) + live("</{M}parameter>\n</{M}invoke>\n</{M}tool_calls>")
+
+
 ANSWERS: dict[str, Answer] = {
     "prose": [says(TALK * 12)],
     "a leak": [says(TALK * 3 + LEAK)],
     "a leak in between": [says(f"{TALK}{LEAK}{TALK * 3}")],
+    "a long value": [says("\n" + long_call(TALK * 6))],
+    "a long value behind prose": [says(TALK * 2 + long_call(TALK * 6) + TALK)],
+    "a long value without an end": [says("Go. " + opened(TALK * 6))],
+    "two long values": [says(long_call(TALK * 4) + "\n" + long_call(TALK * 4))],
+    "a long value in reasoning": [says(TALK + long_call(TALK * 4), reasoning=True)],
     "reasoning": [says(TALK * 3, reasoning=True), says(TALK * 3 + LEAK)],
     "native": [says(TALK), Calls("read", pieces(NATIVE))],
     "a leak, then native": [says(TALK + LEAK), Calls("bash", pieces(NATIVE))],
@@ -36,6 +51,7 @@ ANSWERS: dict[str, Answer] = {
     ],
     "two native": [Calls("read", pieces(NATIVE)), Calls("bash", pieces(NATIVE))],
 }
+LONG = [name for name in ANSWERS if "long" in name]
 # an arguments object cannot be damaged on a wire where it is no text
 POSSIBLE = [(wire, name) for wire in WIRES for name in ANSWERS if (wire, name) != ("ollama", "native with markup")]
 
@@ -68,6 +84,52 @@ def test_it_makes_no_difference(wire: str, answer: str, monkeypatch: pytest.Monk
         assert quick.report == slow.report
 
 
+@pytest.mark.parametrize(("wire", "answer"), [case for case in POSSIBLE if case[1] in LONG])
+def test_what_is_held_is_told_at_any_moment(wire: str, answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = numbered(wire, stream(wire, ANSWERS[answer]))
+    quick, slow = (Repairer(wire, stream=True, tools=TOOLS) for _ in range(2))
+    for frame in frames:
+        sent = quick.feed(frame)
+        with monkeypatch.context() as patch:
+            patch.setattr("dsml_core.rewriter.Rewriter.lane", lambda rewriter: None)
+            assert slow.feed(frame) == sent
+        assert quick.held == slow.held
+    assert quick.close() == slow.close()
+
+
+@pytest.mark.parametrize(("wire", "answer"), [case for case in POSSIBLE if case[1] in LONG])
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_answer_cut_in_a_hold_loses_nothing(
+    wire: str, answer: str, clean: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = numbered(wire, stream(wire, ANSWERS[answer]))
+    for end in range(10, len(frames), 9):
+        repairer = Repairer(wire, stream=True, tools=TOOLS)
+        out = b"".join([*map(repairer.feed, frames[:end]), repairer.close(clean)])
+        with monkeypatch.context() as patch:
+            patch.setattr("dsml_core.rewriter.Rewriter.lane", lambda rewriter: None)
+            slow = Repairer(wire, stream=True, tools=TOOLS)
+            assert out == b"".join([*map(slow.feed, frames[:end]), slow.close(clean)])
+        assert repairer.report == slow.report
+
+
+@any_wire
+def test_frames_of_a_held_value_go_by_in_it(wire: str) -> None:
+    frames = numbered(wire, stream(wire, [says("Go. " + long_call(TALK * 20))]))
+    repairer = Repairer(wire, stream=True, tools=TOOLS)
+    gone = 0
+    for frame in frames:
+        lane = repairer.lane
+        taken = repairer.goes_by(frame)
+        assert taken is None or lane is not None
+        gone += taken is not None and lane is not None and lane.holds
+        if taken is None:
+            repairer.feed(frame)
+    assert gone > 0.4 * len(frames)
+    repairer.close()
+    assert [call.name for call in repairer.report.calls] == ["bash"]
+
+
 @any_wire
 def test_most_frames_go_by_in_it(wire: str) -> None:
     frames = numbered(wire, stream(wire, [says(PROSE * 40), Calls("read", pieces(json.dumps({"path": PROSE * 40})))]))
@@ -75,7 +137,7 @@ def test_most_frames_go_by_in_it(wire: str) -> None:
     gone = 0
     for frame in frames:
         lane = repairer.lane
-        taken = lane is not None and lane.takes(frame)
+        taken = lane is not None and lane.takes(frame) is not None
         gone += taken
         if not taken:
             repairer.feed(frame)
@@ -105,7 +167,7 @@ def frame(text: Any, number: int = 0) -> bytes:
 
 
 def lane(listener: Listener, varying: tuple[str, ...] = ()) -> Lane:
-    made = Lane.behind(frame("first"), "text", "first", listener, varying)
+    made = Lane.behind(frame("first"), frame("first"), "text", "first", listener, varying)
     assert made is not None
     return made
 
@@ -123,13 +185,14 @@ def lane(listener: Listener, varying: tuple[str, ...] = ()) -> Lane:
 def test_what_it_takes(taken: bytes) -> None:
     listener = Listener()
     made = lane(listener)
-    assert made.takes(taken)
-    run = made.run()
-    assert run is not None
-    assert run.data() == taken
+    assert made.takes(taken) == taken
+    runs = made.runs()
+    assert runs is not None
+    assert [run.data() for run in runs] == [taken, taken]
     made.settle()
     assert listener.told == ["".join(json.loads(line)["text"] for line in taken.decode().splitlines())]
-    assert made.run() is None
+    assert made.again(frame("more"), frame("more"), listener)
+    assert made.runs() is None
 
 
 @pytest.mark.parametrize(
@@ -154,7 +217,7 @@ def test_what_it_takes(taken: bytes) -> None:
 def test_what_it_does_not_take(left: bytes) -> None:
     listener = Listener()
     made = lane(listener)
-    assert not made.takes(left)
+    assert made.takes(left) is None
     made.settle()
     assert listener.told == []
 
@@ -163,12 +226,12 @@ def test_values_that_vary_are_kept_and_the_last_is_known() -> None:
     listener = Listener()
     made = lane(listener, ("n", "z"))
     data = [frame("one", 1), frame("two", 22), frame("three", 0).replace(b"2026", b"2027")]
-    assert all(map(made.takes, data))
-    assert not made.takes(frame("four", 4).replace(b'"n": 4', b'"n": 04'))
-    assert not made.takes(frame("four", 4).replace(b'"n": 4', b'"n": -4'))
-    run = made.run()
-    assert run is not None
-    assert run.data() == b"".join(data)
+    assert [made.takes(piece) for piece in data] == data
+    for other in (b"04", b"-4", b"4" * 20, b'"\xe2\x80\xa8"'):
+        assert made.takes(frame("four", 4).replace(b'"n": 4', b'"n": ' + other)) is None
+    runs = made.runs()
+    assert runs is not None
+    assert runs[0].data() == b"".join(data)
     made.settle()
     assert (made.last["n"], made.last["z"], listener.told) == (b"0", b'"2027"', ["onetwothree"])
 
@@ -178,7 +241,7 @@ def test_values_that_vary_are_kept_and_the_last_is_known() -> None:
     [(frame(b'"a", "text":"b"'), "text"), (frame("other"), "text"), (frame("first"), "z2"), (b'{"text":5}', "text")],
 )
 def test_a_text_whose_place_is_not_plain_has_no_lane(first: bytes, name: str) -> None:
-    assert Lane.behind(first, name, "first", Listener(), ()) is None
+    assert Lane.behind(first, first, name, "first", Listener(), ()) is None
 
 
 def faults(wire: str, at: int, monkeypatch: pytest.MonkeyPatch, method: str) -> Iterator[None]:
@@ -195,6 +258,22 @@ def faults(wire: str, at: int, monkeypatch: pytest.MonkeyPatch, method: str) -> 
     with monkeypatch.context() as patch:
         patch.setattr(Lane, method, failing)
         yield
+
+
+@pytest.mark.parametrize("at", [1, 2, 9])
+@pytest.mark.parametrize("method", ["takes", "settle", "again", "tell", "_hush"])
+@any_wire
+def test_a_fault_in_a_hold_costs_no_text(wire: str, method: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = TALK + long_call(TALK * 3) + TALK
+    frames = numbered(wire, stream(wire, [says(text)]))
+    for _ in faults(wire, at, monkeypatch, method):
+        repairer = Repairer(wire, stream=True, tools=TOOLS)
+        out = b"".join([*map(repairer.feed, frames), repairer.close()])
+        if repairer.report.faults:
+            assert said(wire, out) == text
+        pipe = Pipe(Repairer(wire, stream=True, tools=TOOLS), Identity())
+        sent = b"".join(piece for data in [*frames, b""] for piece in pipe(data))
+        assert said(wire, sent) == (text if pipe.report.faults else TALK + TALK)
 
 
 @pytest.mark.parametrize("at", [1, 2, 9])
