@@ -37,7 +37,7 @@ class RequestSide:
         if not content:
             return
         body = parsed(content)
-        context = current.context = read_context(current.wire, body)
+        context = current.context = read_context(current.wire, content if body is None else body)
         if settings.mode != "repair" or not isinstance(body, dict) or len(content) > BODY_LIMIT:
             return
         if not in_scope(current.wire, body, settings.models):

@@ -53,7 +53,7 @@ def close_block(hold: Hold, tag: Tag, offset: int) -> None:
         hold.strip(end, "R2", "an empty block")
         hold.enter_tail(Tail.RESIDUE)
     hold.block = None
-    if hold.strict and hold.out.deferring and not hold.reasoning:
+    if hold.strict and hold.out.deferring and not hold.thought:
         hold.out.remove(end, "V1", "the end of a block")
         hold.end_strict()
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final
 
 from dsml_core import values
+from dsml_core.echo import echoes
 from dsml_core.grammar import Tag, noise_row
 from dsml_core.jsontext import JsonStrings
 from dsml_core.policy import Policy
@@ -59,8 +58,6 @@ _MARKER: Final = re.compile(
 # What needs no rescue: the official grammars, bars of any width (R3).
 _OFFICIAL: Final = frozenset({"V1", "V2", "V3", "V4", "V5", "V8", "V13", "V25"})
 BY_POLICY: Final = frozenset({"R4", "R5"})  # rows that reject a call which is fine
-# What the echo guard does not compare (G1): white space, marker noise, quotes.
-_FOLD: Final = re.compile('\\\\(?:u(?:ff5c|FF5C)|[nrt"])|[\\s|\uff5c\u2016\\\\"\'\u201c\u201d\u2018\u2019]+')
 
 
 @dataclass(slots=True)
@@ -154,7 +151,7 @@ class Judge:
     def decide(self, draft: Draft, end: int, cut: Cut) -> Verdict:
         """Judge a draft whose body ended at offset `end`."""
         draft.rows.add(noise_row(cut(draft.start, draft.body)))
-        if self.is_echo(cut(draft.start, end)):
+        if self._is_echo(draft, end, cut):
             return Verdict(False, False, "G1", "the request holds the same invoke")
         arguments, reason = self._arguments(draft, end, cut)
         return self.judge(draft.name, arguments, reason, draft)
@@ -237,15 +234,14 @@ class Judge:
 
     def is_echo(self, markup: str) -> bool:
         """True where a message of the request holds the same markup (G1)."""
+        return bool(self.policy.quoted) and echoes(self.policy.quoted).hold(markup)
+
+    def _is_echo(self, draft: Draft, end: int, cut: Cut) -> bool:
+        """True where it holds the same call."""
         if not self.policy.quoted:
             return False
-        return _fold(markup) in _folded(self.policy.quoted)
-
-
-@lru_cache(maxsize=8)
-def _folded(quoted: tuple[str, ...]) -> str:
-    return "\0".join(map(_fold, quoted))
-
-
-def _fold(text: str) -> str:
-    return _FOLD.sub("", html.unescape(html.unescape(text)))
+        parts: list[str] = []
+        for param in draft.params:
+            parts += [param.name, param.value if param.value is not None else cut(param.start, param.end)]
+        same = echoes(self.policy.quoted).hold_call(draft.name, parts or [cut(draft.body, end)])
+        return same or self.is_echo(cut(draft.start, end))

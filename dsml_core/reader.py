@@ -148,7 +148,8 @@ class Reader:
         elif place is Quote.CODE:
             hold.state, self._code = State.CODE, CodeSpan(out.quoting.run)
         else:
-            out.deferring = hold.reasoning or hold.strict or place is Quote.THINK
+            hold.thought = hold.reasoning or place is Quote.THINK
+            out.deferring = hold.thought or hold.strict
             take(hold, tag, offset)
             self._synced = hold.cursor
         return True
