@@ -20,6 +20,7 @@ def open_block(hold: Hold, tag: Tag, offset: int) -> None:
     row = _BLOCK_ROWS.get(name, "W1" if name else "W2")
     sure = tag.marked and tag.kind is Kind.BLOCK_OPEN
     hold.block = Block(offset + tag.length, tag.marked, name, row, sure)
+    hold.given_up = False
     hold.state = State.BLOCK
 
 

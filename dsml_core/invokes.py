@@ -12,6 +12,7 @@ from dsml_core.jsontext import begins_as_json
 def open_invoke(hold: Hold, tag: Tag, offset: int) -> None:
     """An invoke opener outside of an invoke."""
     tails.leave_tail(hold, offset)
+    hold.given_up = False
     hold.draft = Draft.opened_by(tag, offset)
     hold.state, hold.cursor = State.INVOKE, offset + tag.length
     if hold.block is None:

@@ -29,8 +29,11 @@ def open_param(hold: Hold, tag: Tag, offset: int) -> None:
 
 def _self_closing_param(hold: Hold, tag: Tag, name: str, offset: int) -> None:
     if hold.draft is None:
-        hold.strip(offset + tag.length, "V10", "a parameter without an invoke")
-        hold.decided(offset + tag.length, recovered=0)
+        if hold.given_up:
+            hold.out.text(offset + tag.length)
+        else:
+            hold.strip(offset + tag.length, "V10", "a parameter without an invoke")
+        hold.decided(offset + tag.length, recovered=0, kept=hold.given_up)
     elif tag.value_in_attribute:
         hold.draft.params.append(Param(name, True, offset, offset, value=tag.attrs["string"]))
         hold.draft.end = offset + tag.length
@@ -66,7 +69,7 @@ def _end_orphan(hold: Hold, end: int, closed: bool) -> None:
     if not closed and not hold.spilled and hold.block is None and hold.judge.policy.calls:
         hold.abandon(end)  # a mention
         return
-    if hold.spilled:
+    if hold.spilled or hold.given_up:
         hold.spilled = False
         hold.out.text(end)
     else:
@@ -74,7 +77,7 @@ def _end_orphan(hold: Hold, end: int, closed: bool) -> None:
         hold.exact = False
         hold.strip(end, "V10", "a parameter without an invoke")
         hold.out.reject(None, "V10", "a parameter without an invoke", start, end, removed=True)
-    hold.decided(end, recovered=0)
+    hold.decided(end, recovered=0, kept=hold.given_up)
 
 
 def bound_value(hold: Hold, tag: Tag, offset: int) -> None:

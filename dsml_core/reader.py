@@ -218,6 +218,7 @@ class Reader:
         if hold.spilled or end <= limit:
             return False
         if hold.draft is None or not hold.draft.holding:
+            hold.given_up = hold.draft is not None
             hold.abandon(offset)
             return True
         hold.spill(limit)

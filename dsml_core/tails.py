@@ -22,6 +22,7 @@ def go_on_tail(hold: Hold, tag: Tag, offset: int) -> None:
         hold.out.text(offset + tag.length)
         hold.cursor = offset + tag.length
         return
+    hold.given_up = hold.given_up and tag.kind is Kind.PARAM_CLOSE
     hold.tail_end = offset + tag.length
     hold.tail_closers = hold.tail_closers or tag.kind is not Kind.END_TOKEN
     hold.standing = tag.marked or hold.standing

@@ -196,6 +196,21 @@ def test_a_candidate_is_prose_after_1024_characters() -> None:
         assert parser.held <= 1024
 
 
+def test_a_call_that_is_prose_stays_whole() -> None:
+    talk = "I think about this. " * 70
+    call = live('<{M}tool_calls>\n<{M}invoke name="bash">\n{}\n<{M}parameter name="command" string="true">make')
+    call = call.replace("{}", talk) + live('</{M}parameter>\n<{M}parameter name="a" string="true"/>\n')
+    closers = live("</{M}invoke>\n</{M}tool_calls>\n")
+    orphan = live('More. <{M}parameter name="x" string="true">y</{M}parameter>')
+    for size in (1, 5, 5000):
+        for text, seen in ((call + closers, call + closers), (call + closers + orphan, call + closers + "More. ")):
+            parser = Parser(["bash"])
+            events = [event for at in range(0, len(text), size) for event in parser.feed(text[at : at + size])]
+            events += parser.close()
+            assert "".join(event.text for event in events if isinstance(event, Text)) == seen
+            assert not any(isinstance(event, ToolCall) for event in events)
+
+
 # --- The table --------------------------------------------------------------------------------------------------------
 
 
