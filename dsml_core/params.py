@@ -69,7 +69,8 @@ def _end_orphan(hold: Hold, end: int, closed: bool) -> None:
     if not closed and not hold.spilled and hold.block is None and hold.judge.policy.calls:
         hold.abandon(end)  # a mention
         return
-    if hold.spilled or hold.given_up:
+    quoted = hold.given_up or hold.judge.is_echo(hold.tape.cut(hold.out.done, end))
+    if hold.spilled or quoted:
         hold.spilled = False
         hold.out.text(end)
     else:
@@ -77,7 +78,7 @@ def _end_orphan(hold: Hold, end: int, closed: bool) -> None:
         hold.exact = False
         hold.strip(end, "V10", "a parameter without an invoke")
         hold.out.reject(None, "V10", "a parameter without an invoke", start, end, removed=True)
-    hold.decided(end, recovered=0, kept=hold.given_up)
+    hold.decided(end, recovered=0, kept=quoted)
 
 
 def bound_value(hold: Hold, tag: Tag, offset: int) -> None:

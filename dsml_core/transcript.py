@@ -6,10 +6,11 @@ The same parser as for a live response decides, so a row means the same in both 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dsml_core.echo import echoes
 from dsml_core.events import End, Removed, ToolCall
 from dsml_core.parser import parse
 from dsml_core.policy import Policy
@@ -77,7 +78,16 @@ def _read(text: str, tools: Any, policy: Policy | None, end: End, tail: bool) ->
         # residue: a block opener that prose follows is a mention.
         last = parse(text, tools, policy, end=End.NATIVE).ranges[-1:]
         removed += [span for span in last if span.start >= at and span.end == len(text) and may_leak(span.text)]
+    if policy is not None and policy.quoted and not parsed.calls:
+        removed = [span for run in _runs(removed) for span in run if not _is_quoted(run, policy.quoted)]
     return removed, parsed.calls
+
+
+def _is_quoted(run: Sequence[Removed], quoted: tuple[str, ...]) -> bool:
+    """True where a message of the request holds that markup (G1), be it that more text was read as its last value."""
+    text = "".join(span.text for span in run)
+    head, _, _ = text[(last := text.rfind("<")) :].partition("\n")
+    return echoes(quoted).hold(text[: max(last, 0)] + head)
 
 
 def may_leak(text: str) -> bool:
@@ -90,11 +100,12 @@ def may_leak(text: str) -> bool:
 def _with_notes(text: str, removed: Sequence[Removed]) -> str:
     pieces: list[str] = []
     at, blank = 0, True
-    for start, end, names in _runs(removed):
+    for run in _runs(removed):
+        start, end = run[0].start, run[-1].end
         pieces.append(text[at:start])
         _, newline, line = text[at:start].rpartition("\n")
         blank = not line.strip() and (blank or bool(newline))
-        notes = " ".join(dict.fromkeys(map(note, names)))
+        notes = " ".join(dict.fromkeys(note(span.name) for span in run if span.name is not None))
         # What stands at the start of a line has to go on standing there: it may be a code fence.
         pieces.append(f"{notes}\n" if notes and blank and text[end : end + 1].strip() else notes)
         at = end
@@ -103,15 +114,11 @@ def _with_notes(text: str, removed: Sequence[Removed]) -> str:
     return visible if visible.strip() else note(None)
 
 
-def _runs(removed: Sequence[Removed]) -> Iterator[tuple[int, int, list[str]]]:
-    """Spans that touch as one: its start and end, and the tools it names."""
-    at = 0
-    while at < len(removed):
-        start = end = removed[at].start
-        names: list[str] = []
-        while at < len(removed) and removed[at].start == end:
-            span = removed[at]
-            end = span.end
-            names += [span.name] if span.name is not None else []
-            at += 1
-        yield start, end, names
+def _runs(removed: Sequence[Removed]) -> list[list[Removed]]:
+    """The spans in runs of those that touch."""
+    runs: list[list[Removed]] = []
+    for span in removed:
+        if not runs or runs[-1][-1].end != span.start:
+            runs.append([])
+        runs[-1].append(span)
+    return runs

@@ -19,11 +19,13 @@ import bench_frames
 import bench_texts as texts
 from bench_texts import BAR, MARK
 
-from dsml_core import Parser, Repairer
+from dsml_core import Parser, Policy, Repairer
 
 # Characters or bytes of the smaller input: of the kinds that are tried at full size, and of all others.
-USUAL = (400_000, 100_000)
-FULL = (2_000_000, 100_000)
+USUAL = (400_000, 50_000)
+FULL = (2_000_000, 50_000)
+# Whether the texts are held to their end or go out as soon as they may: each grows in a way of its own.
+LIMITS = {"held": Policy(hold_limit=1 << 30, declared_hold_limit=1 << 30), "let go": Policy(hold_limit=4096, declared_hold_limit=4096)}
 GROWTH = 6.0  # for five times the input
 MEMORY = 20.0  # bytes for each byte of input beyond what is held anyway
 _INVOKE = f'<{MARK}invoke name="write">'
@@ -134,9 +136,9 @@ def text(unit: str, place: str, length: int) -> str:
     return PLACES[place] + UNITS[unit] * (length // len(UNITS[unit]) + 1)
 
 
-def parse(pieces: Iterable[str]) -> int:
+def parse(pieces: Iterable[str], policy: Policy | None = None) -> int:
     """Read it all, keeping nothing; returns the number of events."""
-    parser = Parser(texts.TOOLS)
+    parser = Parser(texts.TOOLS, policy)
     return sum(len(parser.feed(piece)) for piece in pieces) + len(parser.close())
 
 
@@ -261,7 +263,10 @@ def measure(length: int, unit_length: int, only: str = "") -> dict[str, Any]:
 
     `only`: a word that must be in the name of what is tried.
     """
-    rows = [_measured(*job) for job in [*_kinds(length), *_bytes(length), *_units(unit_length)] if only in job[0]]
+    jobs = [job for job in [*_kinds(length), *_bytes(length), *_units(unit_length)] if only in job[0]]
+    if not jobs:
+        raise SystemExit(f"nothing has {only!r} in its name")
+    rows = [_measured(*job) for job in jobs]
     judged = [row for row in rows if row.more > 0.2]  # less says nothing of how it grows
     checks = sorted((_check("growth", row.what, row.growth, GROWTH) for row in judged), key=_ratio)[-3:]
     checks += sorted((_check("memory", row.what, row.memory, MEMORY) for row in rows), key=_ratio)[-3:]
@@ -295,7 +300,8 @@ def _bytes(length: int) -> Iterator[Job]:
 def _units(length: int) -> Iterator[Job]:
     for unit in UNITS:
         for place in PLACES:
-            yield f"parser, {unit}, {place}", partial(_parse_unit, unit, place), length
+            for limit in LIMITS:
+                yield f"parser, {unit}, {place}, {limit}", partial(_parse_unit, unit, place, limit), length
 
 
 def _parse_kind(kind: str, size: int, length: int) -> int:
@@ -314,9 +320,9 @@ def _repair_bytes(wire: str, name: str, length: int) -> int:
     return repair(wire, BYTES[name](length))
 
 
-def _parse_unit(unit: str, place: str, size: int) -> int:
+def _parse_unit(unit: str, place: str, limit: str, size: int) -> int:
     whole = text(unit, place, size)
-    return parse(whole[at : at + 4] for at in range(0, len(whole), 4))
+    return parse((whole[at : at + 4] for at in range(0, len(whole), 4)), LIMITS[limit])
 
 
 def _measured(what: str, run: Callable[[int], int], size: int) -> Row:

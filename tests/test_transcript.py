@@ -67,6 +67,16 @@ def test_calls_are_those_of_the_parser() -> None:
     assert repair(BOTH).calls[0].arguments == {"path": "a.py", "line": 3}
 
 
+@pytest.mark.parametrize("said", [OPEN, OPEN + "\nI will not write that.", ORPHAN])
+def test_markup_that_the_request_quotes_was_not_lost(said: str) -> None:
+    text = f"The page says:\n{said}"
+    quoting = Policy(quoted=(f"<p>Look:</p>\n{said.partition(chr(10))[0]} so it ends",))
+    assert repair(text, None, quoting, native=True).text == text
+    assert not lost_call(text, None, quoting)
+    other = Policy(quoted=(READ,))
+    assert repair(text, None, other, native=True).text != text
+
+
 def test_what_is_not_asked_for_stays() -> None:
     text = f"You wrote {EDIT}."
     assert repair(text, native=True).removed
