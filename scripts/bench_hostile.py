@@ -25,7 +25,10 @@ from dsml_core import Parser, Policy, Repairer
 USUAL = (400_000, 50_000)
 FULL = (2_000_000, 50_000)
 # Whether the texts are held to their end or go out as soon as they may: each grows in a way of its own.
-LIMITS = {"held": Policy(hold_limit=1 << 30, declared_hold_limit=1 << 30), "let go": Policy(hold_limit=4096, declared_hold_limit=4096)}
+LIMITS = {
+    "held": Policy(hold_limit=1 << 30, declared_hold_limit=1 << 30),
+    "let go": Policy(hold_limit=4096, declared_hold_limit=4096),
+}
 GROWTH = 6.0  # for five times the input
 MEMORY = 20.0  # bytes for each byte of input beyond what is held anyway
 _INVOKE = f'<{MARK}invoke name="write">'
