@@ -26,6 +26,7 @@ NewParser = Callable[[bool], Parser]  # argument: is the text reasoning?
 LostMarkup = Callable[[str], list[Removed]]  # the markup of a text from which no call can be recovered
 
 RESUME_ROW = "E2"
+_PARTS = 2048  # of one response: each asks all others whether they are over
 _FORBIDDEN = frozenset({"R4", "R5"})  # rows that refuse a call that was written well
 
 
@@ -35,6 +36,10 @@ class Lost:
 
     prose: str
     leaks: tuple[Removed, ...]
+
+
+class Crowded(Exception):
+    """More parts than any answer has: somebody wants to keep us busy, and nothing more is looked at."""
 
 
 class Rewriter:
@@ -191,6 +196,8 @@ class Rewriter:
         return choice
 
     def _new_part(self, atom: Delta | Open) -> Part:
+        if len(self._wire.parts) >= _PARTS:
+            raise Crowded
         choice = self._choice(atom.choice)
         part = Part(atom.part, choice, self._new_parser(atom.reasoning), atom.reasoning)
         choice.parts.append(part)

@@ -6,6 +6,7 @@ tells a test nothing of it.
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
@@ -202,3 +203,17 @@ def peak(steps: Iterator[object]) -> int:
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def test_more_parts_than_any_answer_has() -> None:
+    """Each part asks the others whether they are over, so there must not be any number of them."""
+
+    def frame(index: int) -> bytes:
+        choice = {"index": index, "delta": {"content": "a <"}, "finish_reason": None}
+        return b"data: " + json.dumps({"id": "x", "choices": [choice]}).encode() + b"\n\n"
+
+    frames = [frame(index) for index in range(3_000)]
+    repairer = Repairer("openai-chat", stream=True, tools=bench_texts.TOOLS)
+    out = b"".join([*map(repairer.feed, frames), repairer.close()])
+    assert sorted(out.split(b"\n\n")) == sorted(b"".join(frames).split(b"\n\n"))
+    assert [place.partition(" ")[0] for place in repairer.report.faults] == ["Crowded"]

@@ -217,6 +217,15 @@ def test_a_refused_answer_stays_as_it_is(wire: str, text: str, size: int) -> Non
     assert repaired(wire, [whole], streamed=False)[0] == whole
 
 
+@pytest.mark.parametrize("wire", ["openai-chat", "ollama"])
+@pytest.mark.parametrize("reason", ["content_filter", "refusal", "safety", "SAFETY", "sensitive"])
+def test_gateways_have_other_words_for_it(wire: str, reason: str) -> None:
+    out, _ = repaired(wire, stream(wire, [says("Go. " + LEAK)], reason))
+    assert (sorted(see(wire, out).text), see(wire, out).calls) == (sorted("Go. " + LEAK), [])
+    whole = body(wire, [says(LEAK)], reason)
+    assert repaired(wire, [whole], streamed=False)[0] == whole
+
+
 @any_wire
 @any_size
 def test_a_note_stands_where_nothing_would_be_left(wire: str, size: int) -> None:

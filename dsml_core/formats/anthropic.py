@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from dsml_core.atoms import Atom, Call, Delta, Done, Failed, Finish, Inner, Native, Open, Say
-from dsml_core.events import End, ToolCall
-from dsml_core.formats.wire import Body, Wire, dicts, make_id
+from dsml_core.events import ToolCall
+from dsml_core.formats.wire import Body, Wire, dicts, end_of, make_id
 from dsml_core.framing import loads
 from dsml_core.parts import Part
 
 _TEXTS = {"text": False, "thinking": True}  # type of a block and name of its text: is it reasoning?
-_ENDS = {"max_tokens": End.LENGTH, "refusal": End.REFUSAL}
 _TOOL_FINISH = "tool_use"
 
 
@@ -51,7 +50,7 @@ class Anthropic(Wire):
             self._remember(body["message"])
         elif kind == "message_delta":
             reason = body["delta"].get("stop_reason")
-            return [Finish(0, end=_ENDS.get(str(reason), End.STOP))] if reason else []
+            return [Finish(0, end=end_of(reason))] if reason else []
         elif kind == "message_stop":
             self._stopped = True
             return [Done(0)]
@@ -122,7 +121,7 @@ class Anthropic(Wire):
                 atoms.append(Delta(0, index, block[kind], reasoning=_TEXTS[kind], fields=(kind,)))
             elif kind == "tool_use":
                 atoms.append(Native(0, index, block.get("name"), _arguments(block), ends=True))
-        return [*atoms, Finish(0, end=_ENDS.get(str(body.get("stop_reason")), End.STOP))]
+        return [*atoms, Finish(0, end=end_of(body.get("stop_reason")))]
 
     def write_body(self, body: Body, atoms: Sequence[Atom]) -> Body:
         content = []

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from dsml_core.atoms import Atom, Call, Delta, Failed, Finish, Key, Native, Say
-from dsml_core.events import End, ToolCall
-from dsml_core.formats.wire import Body, Wire, dicts, make_id
+from dsml_core.events import ToolCall
+from dsml_core.formats.wire import Body, Wire, dicts, end_of, make_id
 from dsml_core.parts import Part
 
 _REASONING = ("reasoning_content", "reasoning")  # DeepSeek's name and the gateways'
 _SAID = (*_REASONING, "content", "tool_calls", "function_call")
 _BASE = ("id", "object", "created", "model", "system_fingerprint", "provider")
-_ENDS = {"length": End.LENGTH, "content_filter": End.REFUSAL}
 _TOOL_FINISH = "tool_calls"
 
 
@@ -35,7 +34,7 @@ class Chat(Wire):
             if isinstance(said, dict):
                 atoms += _read_said(_index(choice), said, ends=False)
             if reason := choice.get("finish_reason"):
-                atoms.append(Finish(_index(choice), end=_ENDS.get(str(reason), End.STOP)))
+                atoms.append(Finish(_index(choice), end=end_of(reason)))
         if not atoms and body.get("error"):
             atoms.append(Failed(0))
         return atoms
@@ -68,7 +67,7 @@ class Chat(Wire):
             said = choice.get("message")
             if isinstance(said, dict):
                 atoms += _read_said(_index(choice), said, ends=True)
-                atoms.append(Finish(_index(choice), end=_ENDS.get(str(choice.get("finish_reason")), End.STOP)))
+                atoms.append(Finish(_index(choice), end=end_of(choice.get("finish_reason"))))
         return atoms
 
     def write_body(self, body: Body, atoms: Sequence[Atom]) -> Body:

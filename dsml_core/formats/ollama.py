@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from dsml_core.atoms import Atom, Call, Delta, Failed, Finish, Native, Say
-from dsml_core.events import End, ToolCall
-from dsml_core.formats.wire import Body, Wire, dicts
+from dsml_core.events import ToolCall
+from dsml_core.formats.wire import Body, Wire, dicts, end_of
 from dsml_core.framing import loads
 from dsml_core.parts import Part
 
 _BASE = ("model", "created_at")
-_ENDS = {"length": End.LENGTH}
 _TOOL_FINISH = "stop"  # there is no other
 
 
@@ -95,7 +94,7 @@ class Ollama(Wire):
 
 
 def _read_finish(body: Body) -> Finish:
-    return Finish(0, end=_ENDS.get(str(body.get("done_reason")), End.STOP))
+    return Finish(0, end=end_of(body.get("done_reason")))
 
 
 def _tool_call(call: ToolCall) -> Body:

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
 from dsml_core.atoms import Atom, Call, Delta, Failed, Finish, Inner, Native, Open, Say
-from dsml_core.events import End, ToolCall
-from dsml_core.formats.wire import Body, Wire, dicts, make_id
+from dsml_core.events import ToolCall
+from dsml_core.formats.wire import Body, Wire, dicts, end_of, make_id
 from dsml_core.parts import Part
 
-_ENDS = {"max_output_tokens": End.LENGTH, "content_filter": End.REFUSAL}
 _TEXTS = {"output_text": False, "reasoning_text": True, "summary_text": True}  # type of a part: is it reasoning?
 _HOLDERS = ("message", "reasoning")
 _CALLS = ("custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "computer_call")
@@ -189,7 +188,7 @@ class Responses(Wire):
                     if key not in self.parts and kind in _TEXTS and part.get("text"):
                         atoms.append(Delta(0, key, part["text"], reasoning=_TEXTS[kind], parent=index))
         details = response.get("incomplete_details") or {}
-        return [*atoms, Finish(0, end=_ENDS.get(str(details.get("reason")), End.STOP))]
+        return [*atoms, Finish(0, end=end_of(details.get("reason")))]
 
     def _index(self, item: Body, position: int) -> int:
         """The index an item of a whole response had in the stream; a negative one where it was not in it."""

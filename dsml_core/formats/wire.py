@@ -7,11 +7,24 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from dsml_core.atoms import Atom, Key
-from dsml_core.events import ToolCall
+from dsml_core.events import End, ToolCall
 from dsml_core.parts import Item, Part
 from dsml_core.tools import Tools
 
 Body = dict[str, Any]
+
+# Why an answer ended, in the words of OpenAI, Anthropic, Ollama and of gateways before others' models; any other is a
+# stop. The third is DeepSeek's own, for an answer that it had to leave off.
+_ENDS = {
+    "length": End.LENGTH,
+    "max_tokens": End.LENGTH,
+    "insufficient_system_resource": End.LENGTH,
+    "max_output_tokens": End.LENGTH,
+    "content_filter": End.REFUSAL,
+    "refusal": End.REFUSAL,
+    "safety": End.REFUSAL,
+    "sensitive": End.REFUSAL,
+}
 
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -89,6 +102,11 @@ class Wire:
     def write_body(self, body: Body, atoms: Sequence[Atom]) -> Body:
         """The whole response, as decided."""
         raise NotImplementedError
+
+
+def end_of(reason: Any) -> End:
+    """What a finish reason means for markup that is open."""
+    return _ENDS.get(str(reason).lower(), End.STOP)
 
 
 def make_id(prefix: str, *facts: object) -> str:
