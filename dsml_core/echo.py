@@ -25,12 +25,11 @@ _DROPPED: Final = re.compile(
 )
 _NUMBER: Final = re.compile(r"[0-9]{1,7}")  # of a line
 # What may stand between a name and what follows it in a call, once it is folded.
-_TAG: Final = re.compile(
-    r"[<=/!\[\].,{}]|[0-9]{1,7}|name|string|true|false|type|parameter|param|invoke|function|arguments|dsml|tool|calls?"
-    "|cdata"
-)
+_WORDS: Final = ("name", "string", "true", "false", "type", "parameter", "param", "invoke", "function", "arguments")
+_TAG: Final = re.compile("|".join((r"[<=/!\[\].,{}]", "[0-9]{1,7}", *_WORDS, "dsml", "tool", "calls?", "cdata")))
 _AHEAD: Final = ("<", "=", "name", "invoke", "function", "dsml")  # what a tool's name stands behind
-_BEHIND: Final = re.compile(r"\Z|[<\0\]}]|[0-9]{0,7}(?:parameter|param|invoke|dsml|toolcall|function)")
+_CLOSERS: Final = ("parameter", "param", "invoke", "dsml", "toolcall", "function")
+_BEHIND: Final = re.compile(rf"\Z|[<\0\]}}]|[0-9]{{0,7}}(?:{'|'.join(_CLOSERS)})")
 _BETWEEN: Final = 20  # parts of tags, at most
 _MARKS: Final = ("dsml", "invoke")
 
