@@ -361,7 +361,7 @@ class Rewriter:
         part.choice.live.remove(part)
         if part.empty:
             part.taken += part.lead
-            part.lead = []
+        part.lead = []  # gone, or shown: more text may follow a native call
 
     def _learn(self, part: Part, events: list[Event]) -> None:
         self._report.held = max(self._report.held, part.parser.held)

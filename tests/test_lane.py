@@ -103,7 +103,7 @@ def test_an_answer_cut_in_a_hold_loses_nothing(
     wire: str, answer: str, clean: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames = numbered(wire, stream(wire, ANSWERS[answer]))
-    for end in range(10, len(frames), 9):
+    for end in range(10, len(frames), 31):
         repairer = Repairer(wire, stream=True, tools=TOOLS)
         out = b"".join([*map(repairer.feed, frames[:end]), repairer.close(clean)])
         with monkeypatch.context() as patch:

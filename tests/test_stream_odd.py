@@ -152,3 +152,11 @@ def test_few_frames_wait_for_the_end_of_an_unmarked_call(
     assert seen.calls == ([("bash", {"command": "make " * 60})] if closed else [])
     assert seen.text == ("Go.\n" if closed else text)
     assert repairer.report.faults == []
+
+
+@any_wire
+def test_white_space_shown_before_a_native_call_is_not_reported_as_removed(wire: str) -> None:
+    answer: Answer = [says("\n"), Calls("bash", ["{}"]), Says(list(LEAK))]
+    out, repairer = repaired(wire, stream(wire, answer))
+    removed = "".join(span.text for span in repairer.report.removed)
+    assert sorted(see(wire, out).text + removed) == sorted("\n" + LEAK)
