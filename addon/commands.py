@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Protocol
 
 import mitmproxy.types
 from mitmproxy import command, exceptions, flow
 from mitmproxy.http import HTTPFlow
 
-from addon import kept, render, report, story
+from addon import kept, log, render, report, story
 from addon.log import Tally
 from addon.options import Settings
 from dsml_core.context import Context
@@ -49,17 +48,17 @@ class Commands:
     def explain(self, flows: Sequence[flow.Flow]) -> Sequence[str]:
         """Why each span of a response that looks like markup was or was not taken as a call."""
         policy = self._session.policy(Context())
-        return [line for one in flows for line in explained(one, policy)] or ["No flow is selected."]
+        return [log.printable(line) for one in flows for line in explained(one, policy)] or ["No flow is selected."]
 
     @command.command("dsml.report")  # type: ignore[untyped-decorator]
     def report(self, path: mitmproxy.types.Path) -> None:
         """Write a web page about the decisions of this session; texts are redacted unless dsml_log_content is on."""
         session = self._session
-        where = Path(path).expanduser()
         try:
+            where = report.place(path)
             report.save(where, session.flows(), session.policy(Context()), session.settings.log_content)
         except OSError as error:
-            raise exceptions.CommandError(f"cannot write {where}: {error.strerror}") from None
+            raise exceptions.CommandError(f"cannot write to {log.printable(path)}: {error.strerror}") from None
         logger.log(logging.INFO, "dsml: wrote %s", where)
 
 

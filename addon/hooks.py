@@ -224,7 +224,7 @@ class Dsml:
             raise Untouched(f"status {response.status_code}")
         kind = content_type(response)
         if kind not in STREAMED + WHOLE:
-            raise Untouched(f"content type {kind or 'missing'}")
+            raise Untouched(f"content type {log.shown(kind or 'missing')}")
         if self.settings.mode == "off" or not (self.settings.stream if kind in STREAMED else self.settings.body):
             raise Untouched("switched off by an option")
         context = current.context
@@ -232,7 +232,7 @@ class Dsml:
             raise Untouched("the request declares no tools")
         decoder = decoder_for("" if stored else response.headers.get("content-encoding", ""))
         if decoder is None:
-            raise Untouched(f"content encoding {response.headers['content-encoding']}")
+            raise Untouched(f"content encoding {log.shown(response.headers['content-encoding'])}")
         policy, streamed = self.policy(context), kind in STREAMED
         how: dict[str, Any] = {
             "observe": self.settings.mode == "observe",

@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from io import FileIO
-from pathlib import Path
 from typing import Any
 
 from mitmproxy.http import HTTPFlow
 
 from addon import kept, log, story
 from addon.exchange import Pipe
+from addon.report import place
 from dsml_core.policy import Policy
 from dsml_core.report import Report
 
@@ -30,6 +30,8 @@ OUTCOMES = ("fault", "refused", "recovered", "repaired", "removed", "candidate")
 _MARKERS = {"fault": ":x:", "refused": ":warning:"}
 _MARKER, _OBSERVED = ":wrench:", ":eyes:"
 _COMMENT = 120  # characters
+_ENDED = 200  # characters
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0)  # Windows has none, and no pipes in its folders
 
 Decision = dict[str, Any]
 Record = dict[str, Any]
@@ -38,6 +40,7 @@ Record = dict[str, Any]
 def record(pipe: Pipe, policy: Policy, flow_id: str, ended: str = "") -> Record | None:
     """What was decided about a response, JSON-like and without the text of a message; None where nothing was."""
     report = pipe.report
+    ended = log.shown(ended, _ENDED)
     line = log.decision(report, observe=pipe.observe, held_seconds=pipe.held_seconds)
     if line is None:
         return None
@@ -114,7 +117,7 @@ def _decisions(report: Report) -> Iterator[Decision]:
         told.add((span.name, span.start))
         yield _decision(
             "refused",
-            tool=span.name,
+            tool=log.tool_name(span.name),
             row=span.row,
             reason=span.reason,
             start=span.start,
@@ -125,15 +128,15 @@ def _decisions(report: Report) -> Iterator[Decision]:
         if (cut.name, cut.start) not in told:
             yield _decision(
                 "removed",
-                tool=cut.name,
+                tool=log.tool_name(cut.name),
                 row=cut.row,
                 reason=cut.reason,
                 start=cut.start,
                 characters=cut.end - cut.start,
                 removed=True,
             )
-    for place in report.faults:
-        yield _decision("fault", reason=place)
+    for fault in report.faults:
+        yield _decision("fault", reason=fault)
     if report.saw_syntax and not (told or report.removed or report.repaired or report.faults):
         yield _decision("candidate", reason="markup without a call")
 
@@ -201,8 +204,11 @@ class JsonLog:
             return
         self.close()
         if path:
-            where = Path(path).expanduser()
-            number = os.open(where, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            where = place(path)
+            # A pipe that nobody reads is an error instead of a wait.
+            number = os.open(where, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _NONBLOCK, 0o600)
+            if _NONBLOCK:
+                os.set_blocking(number, True)
             self._file = FileIO(number, "a")
             if stat.S_ISREG(os.fstat(number).st_mode):
                 where.chmod(0o600)

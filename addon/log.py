@@ -6,6 +6,7 @@ Names of tools and models are shown, shortened to one printable line; the text o
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -16,6 +17,13 @@ from dsml_core.report import Report
 logger = logging.getLogger("dsml")
 
 NAME_LENGTH = 60
+_TOOL = re.compile(r"[\w.:/\-]+")
+# All that steers a terminal or turns the order of what is read: controls but tab and line feed, marks of direction,
+# separators of lines, invisible signs, tags and halves of surrogate pairs. The joiners, which scripts need, are none.
+_STEERING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
 
 
 def set_level() -> None:
@@ -64,10 +72,10 @@ def _repaired(report: Report) -> str:
 
 
 def _refused(report: Report) -> str:
-    refused = [
-        f"{shown(span.name or 'nameless')} ({span.row}: {span.reason}; {'removed' if span.removed else 'still text'})"
-        for span in report.rejected
-    ]
+    refused = []
+    for span in report.rejected:
+        name, now = tool_name(span.name) or "nameless", "removed" if span.removed else "still text"
+        refused.append(f"{shown(name)} ({span.row}: {span.reason}; {now})")
     return f"refused {', '.join(refused)}" if refused else ""
 
 
@@ -75,10 +83,20 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def shown(name: str) -> str:
-    """A name as it may stand in a log: the model or the provider chose it."""
-    line = "".join(character if character.isprintable() else "?" for character in name)
-    return line if len(line) <= NAME_LENGTH else line[: NAME_LENGTH - 1] + "\u2026"
+def shown(name: str, length: int = NAME_LENGTH) -> str:
+    """A name as it may stand in a log, at most `length` characters: the model or the provider chose it."""
+    line = "".join(character if character.isprintable() else "?" for character in name[: length + 1])
+    return line if len(line) <= length else line[: length - 1] + "\u2026"
+
+
+def printable(text: str) -> str:
+    """`text` of any number of lines as it may be shown in a terminal: what steers one is a question mark."""
+    return _STEERING.sub("?", text)
+
+
+def tool_name(name: str | None) -> str | None:
+    """The name of a refused call, None where it is text of the message that ran into the name."""
+    return name if name and _TOOL.fullmatch(name) else None
 
 
 @dataclass(slots=True)

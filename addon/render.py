@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
+from addon.log import shown
 from addon.reading import Answer, Passage, Span, Structured
 from addon.story import Story
 from dsml_core.framing import SseFramer
@@ -46,8 +47,8 @@ def events(data: bytes) -> str:
     """An event stream of no wire we know: the data of each event, indented where it is JSON."""
     framer = SseFramer()
     frames = [frame for frame in [*framer.feed(data), *framer.close()] if frame.data is not None]
-    shown = [f"== event: {frame.event or 'message'} ==\n{pretty(frame.data or '')}" for frame in frames]
-    return "\n".join(shown) + "\n"
+    told = [f"== event: {shown(frame.event or 'message')} ==\n{pretty(frame.data or '')}" for frame in frames]
+    return "\n".join(told) + "\n"
 
 
 def spoken(answer: Answer) -> Iterator[str]:
@@ -56,7 +57,7 @@ def spoken(answer: Answer) -> Iterator[str]:
         yield f"== {_title(item)} =="
         yield from (item.text if isinstance(item, Passage) else pretty(item.arguments)).split("\n")
     for reason in dict.fromkeys(answer.finish):
-        yield f"== finish: {reason} =="
+        yield f"== finish: {shown(reason)} =="
     if answer.unread:
         yield f"== the rest cannot be read: {answer.unread} =="
 
@@ -101,15 +102,17 @@ def _head(story: Story) -> Iterator[str]:
     else:
         yield str(record.get("line")).partition(f" ({story.wire}, ")[0]
         yield f"held {record.get('held_characters')} characters, {record.get('held_seconds')} s"
-    yield f"{story.wire}, {story.before.model or 'unknown model'}, finish: {_finish(story)}"
+    yield f"{story.wire}, {shown(story.before.model or 'unknown model')}, finish: {_finish(story)}"
     if record is not None and record.get("ended"):
-        yield f"ended: {record['ended']}"
+        yield f"ended: {shown(str(record['ended']), 200)}"
     if story.half:
         yield "what the provider sent was not kept (dsml_keep_limit); this is what the client got"
 
 
 def _finish(story: Story) -> str:
-    before, after = (", ".join(dict.fromkeys(side.finish)) or "none" for side in (story.before, story.after))
+    before, after = (
+        ", ".join(map(shown, dict.fromkeys(side.finish))) or "none" for side in (story.before, story.after)
+    )
     return before if before == after else f"{before} \u2192 {after}"
 
 
@@ -137,7 +140,7 @@ def passage(spans: Sequence[Span], would: str = "") -> Iterator[str]:
 def _foot(story: Story) -> Iterator[str]:
     for call in story.before.calls:
         word = "recovered call" if story.happened else "call that would be recovered"
-        yield from ("", f"== {word}: {call.name} ({call.row}) ==", _json(call.arguments))
+        yield from ("", f"== {word}: {shown(call.name)} ({call.row}) ==", _json(call.arguments))
     visible = "".join(item.visible for item in story.before.passages)
     said = "".join(item.text for item in story.after.passages)
     if said.strip() and not visible.strip():
@@ -149,7 +152,9 @@ def _json(value: Any) -> str:
 
 
 def _title(item: Passage | Structured) -> str:
-    what = f"tool call: {item.name}" if isinstance(item, Structured) else "reasoning" if item.reasoning else "text"
+    what = (
+        f"tool call: {shown(item.name)}" if isinstance(item, Structured) else "reasoning" if item.reasoning else "text"
+    )
     return f"{what} (choice {item.choice})" if item.choice else what
 
 
@@ -160,11 +165,11 @@ def _place(span: Span) -> str:
 def _verdict(span: Span, native: bool, would: str) -> str:
     guard = f", {_GUARDS[span.row]}" if span.row in _GUARDS else ""
     row = f" (row {span.row}{guard})" if span.row else ""
-    why = ": ".join(filter(None, [span.name, span.reason]))
+    why = ": ".join(filter(None, [shown(span.name or ""), span.reason]))
     if span.call is not None and native:
         return f"{would}taken out{row}, not run: a native call stands in the same message"
     if span.call is not None:
-        return f"{would}taken as a call of {span.name}{row}"
+        return f"{would}taken as a call of {shown(span.call.name)}{row}"
     return f"{would}taken out{row}: {why}" if span.kind == "cut" else f"left as text{row}: {why}"
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from addon.log import shown
 from addon.reading import read_text
 from addon.render import ADDED, marked, passage, pretty, side_by_side
 from dsml_core import prompts
@@ -17,6 +18,8 @@ from dsml_core.policy import Policy
 
 _OURS = {prompts.DIRECTIVE: "the directive", prompts.NUDGE: "the correction", prompts.WAKE: "the wake line"}
 _NOTE = re.compile(r"\[removed (?:malformed )?(?:[\w./:-]{1,64} )?call\]")
+_FIXED = re.compile(rf"\n*(?:{'|'.join(map(re.escape, _OURS))})")
+_SYSTEM = ("system", "developer")  # the roles in whose name this addon speaks of its own accord
 _ADDED = re.compile("|".join([*map(re.escape, _OURS), _NOTE.pattern]))
 
 
@@ -29,15 +32,22 @@ def read_request(wire: str, data: bytes) -> Body | None:
 def request(wire: str, body: Body, policy: Policy, asked: Body | None = None) -> str:
     """The view DSML of a request as the provider got it; `asked` is what the client sent, where it was cleaned."""
     context = read_context(wire, body)
-    tools = "not known" if context.tools is None else ", ".join(context.tools) or "none"
-    head = [f"request, {wire}, {context.model or 'no model'}", f"tools: {tools}"]
+    tools = "not known" if context.tools is None else ", ".join(map(shown, context.tools)) or "none"
+    head = [f"request, {wire}, {shown(context.model or 'no model')}", f"tools: {tools}"]
     return "\n".join([*head, *_messages(wire, body, context, policy, asked)]) + "\n"
 
 
-def request_diff(wire: str, before: Body, after: Body, columns: int) -> str:
-    """The view DSML diff of a request: what the client sent against what the provider got."""
-    sides = list(_spoken(wire, before)), list(_spoken(wire, after))
-    head = [] if sides[0] != sides[1] else ["No difference: the provider got what the client sent.", ""]
+def request_diff(wire: str, body: Body, columns: int, asked: Body | None = None) -> str:
+    """The view DSML diff of a request: what the client sent against what the provider got.
+
+    `body` and `asked` as for `request`. Without `asked` the client sent `body` without the fixed texts of this addon.
+    """
+    sides = list(_spoken(wire, asked) if asked else _spoken(wire, body, ours=False)), list(_spoken(wire, body))
+    head: list[str] = []
+    if asked is None:
+        head = [_unchanged(list(_added(wire, body))), ""]
+    elif sides[0] == sides[1]:
+        head = [_unchanged([]), ""]
     return "\n".join([*head, *side_by_side(("the client sent", "the provider got"), *sides, columns)]) + "\n"
 
 
@@ -54,10 +64,28 @@ def _messages(wire: str, body: Body, context: Context, policy: Policy, asked: Bo
         yield from _others(said)
 
 
-def _spoken(wire: str, body: Body) -> Iterator[str]:
-    for title, _, said in _said(wire, body):
+def _unchanged(added: list[str]) -> str:
+    if not added:
+        return "No difference: the provider got what the client sent."
+    return f"The history was not changed. Added by dsml: {', '.join(added)}."
+
+
+def _added(wire: str, body: Body) -> Iterator[str]:
+    """What of the fixed texts of this addon stands in a request, in words."""
+    told = [text for _, role, said in _said(wire, body) if role in _SYSTEM for text in texts(said)]
+    return (word for fixed, word in _OURS.items() if any(fixed in text for text in told))
+
+
+def _spoken(wire: str, body: Body, *, ours: bool = True) -> Iterator[str]:
+    """A request as lines of text; without `ours`, as it was before this addon added its fixed texts."""
+    for title, role, said in _said(wire, body):
+        told = list(texts(said))
+        if not ours and role in _SYSTEM and any(_FIXED.search(text) for text in told):
+            told = [text for text in (_FIXED.sub("", text) for text in told) if text]
+            if not told:
+                continue
         yield f"== {title} =="
-        for text in texts(said):
+        for text in told:
             yield from text.split("\n")
         yield from _others(said)
 
@@ -71,7 +99,7 @@ def _said(wire: str, body: Body) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "user", "user", {"content": history}
     for number, said in enumerate(turns(wire, body) or ()):
         if isinstance(said, dict):
-            role = role_of(said) or str(said.get("type"))
+            role = shown(role_of(said) or str(said.get("type")))
             yield f"{number + 1} {role}", role, said
 
 
@@ -114,11 +142,11 @@ def _others(said: Mapping[str, Any]) -> Iterator[str]:
         elif isinstance(part, dict) and kind == "tool_result":
             yield from texts({"content": part.get("content")})
         elif isinstance(kind, str) and not kind.endswith("text"):
-            yield f"[{kind}]"
+            yield f"[{shown(kind)}]"
 
 
 def _call(name: Any, arguments: Any) -> Iterator[str]:
-    yield f"[call of {name}]"
+    yield f"[call of {shown(str(name))}]"
     yield pretty(arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False))
 
 

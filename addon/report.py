@@ -11,9 +11,10 @@ import re
 import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from errno import EISDIR, ENOENT, ENOTDIR
+from errno import EINVAL, EISDIR, ENOENT, ENOTDIR
 from html import escape
 from pathlib import Path
 from string import Template
@@ -22,6 +23,7 @@ from typing import Any
 from mitmproxy.http import HTTPFlow
 
 from addon import kept, render
+from addon.log import printable
 from addon.reading import Answer, Passage, Span
 from addon.story import Story, tell
 from dsml_core.events import ToolCall
@@ -32,13 +34,25 @@ _TEMPLATE = Path(__file__).with_name("report.html")
 _MARKUP = "DSML invoke parameter tool_calls function_calls calls tool_call function name string true false"
 _NAME = re.compile(r"[\w./:-]{1,64}")
 _BARS = {"\uff5c": "&#xff5c;", "\u2016": "&#x2016;", "|": "&#124;"}  # the file holds no marker that could be executed
+_UNKNOWN = "unknown model"
 _SHOWN = 4000  # characters of one span
 _ELEMENTS = {"cut": "del", "left": "mark"}
 
 
+def place(path: str | Path) -> Path:
+    """`path` with the user's home filled in; `OSError` where it can name no file: it holds a NUL, or no such user."""
+    try:
+        where = Path(path).expanduser()
+        with suppress(OSError):
+            where.lstat()
+    except (ValueError, RuntimeError):
+        raise OSError(EINVAL, os.strerror(EINVAL), printable(str(path))) from None
+    return where
+
+
 def check(path: str) -> None:
     """`OSError` where no file can be written at `path`; an empty one is none."""
-    where = Path(path).expanduser()
+    where = place(path)
     if path and where.is_dir():
         raise IsADirectoryError(EISDIR, os.strerror(EISDIR), path)
     if path and not where.parent.exists():
@@ -49,11 +63,11 @@ def check(path: str) -> None:
 
 def save(path: str | Path, flows: Sequence[HTTPFlow], policy: Policy, content: bool) -> None:
     """Write the page, whole or not at all, readable by its owner alone."""
-    where = Path(path).expanduser()
+    where = place(path)
     check(str(where))
     number, name = tempfile.mkstemp(dir=where.parent, prefix=f".{where.name}.")
     try:
-        with open(number, "w", encoding="utf-8") as file:
+        with open(number, "w", encoding="utf-8", errors="backslashreplace") as file:  # half of a surrogate pair
             file.write(page(flows, policy, content))
         os.replace(name, where)
     except BaseException:
@@ -63,8 +77,8 @@ def save(path: str | Path, flows: Sequence[HTTPFlow], policy: Policy, content: b
 
 def page(flows: Sequence[HTTPFlow], policy: Policy, content: bool = False) -> str:
     """The page about `flows`, each with a record; `policy` is for those whose record has none."""
-    body = [_head(flows, content)]
-    body += [_article(number, flow, policy, content) for number, flow in enumerate(flows, 1)]
+    told = [_response(number, flow, policy, content) for number, flow in enumerate(flows, 1)]
+    body = [_head([row for row, _ in told], content), *(article for _, article in told)]
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(body="\n".join(body))
 
 
@@ -107,7 +121,8 @@ class Mask:
         return _escaped(f"{shown[:half]}\n... {len(shown) - 2 * half} characters ...\n{shown[-half:]}")
 
     def name(self, name: str) -> str:
-        return _escaped(name if self.content or _NAME.fullmatch(name) else _masked(name))
+        known = self.content or name in self.names or _NAME.fullmatch(name)
+        return _escaped(name if known else _masked(name))
 
 
 # --- HTML -------------------------------------------------------------------------------------------------------------
@@ -120,16 +135,15 @@ def _escaped(text: Any) -> str:
     return made
 
 
-def _head(flows: Sequence[HTTPFlow], content: bool) -> str:
+def _head(rows: Sequence[str], content: bool) -> str:
     notice = (
         "This page holds the texts of messages as they were. Share it with care."
         if content
         else "Texts are redacted: letters are x, digits 0. Tags and the names of tools and parameters are not."
     )
-    rows = [_row(_cells(number, kept.record_of(flow) or {}, Mask(content))) for number, flow in enumerate(flows, 1)]
     heads = ("Response", "Outcome", "Tools", "Rows", "Model", "Wire", "Held", "Time")
     return (
-        f'<p class="quiet">Responses with something to decide: {len(flows)}. '
+        f'<p class="quiet">Responses with something to decide: {len(rows)}. '
         f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.</p>"
         f'<p class="notice">{notice}</p>{_table("All responses", heads, rows)}'
     )
@@ -141,7 +155,7 @@ def _cells(number: int, record: dict[str, Any], mask: Mask) -> Iterator[str]:
     yield _escaped(f"{record.get('outcome')}{' (observed only)' if record.get('mode') == 'observe' else ''}")
     yield ", ".join(dict.fromkeys(mask.name(made["tool"]) for made in decisions if made.get("tool")))
     yield _escaped(", ".join(dict.fromkeys(made["row"] for made in decisions if made.get("row"))))
-    yield _escaped(record.get("model"))
+    yield _escaped(record.get("model") or _UNKNOWN)
     yield _escaped(record.get("wire"))
     yield _escaped(f"{record.get('held_characters')} characters, {record.get('held_seconds')} s")
     yield _escaped(str(record.get("time"))[:19].replace("T", " "))
@@ -160,15 +174,20 @@ def _row(cells: Iterable[str]) -> str:
     return f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>'
 
 
-def _article(number: int, flow: HTTPFlow, policy: Policy, content: bool) -> str:
+def _response(number: int, flow: HTTPFlow, policy: Policy, content: bool) -> tuple[str, str]:
+    """The row of a response in the table of all, and its article."""
     record = kept.record_of(flow) or {}
     told = tell(flow, policy)
     names = {made["tool"] for made in record.get("decisions", ()) if made.get("tool") and _NAME.fullmatch(made["tool"])}
     for tool in (told.context.tools or {}).values() if told else ():
         names |= {tool.name, *tool.properties}
     mask = Mask(content, frozenset(names))
+    return _row(_cells(number, record, mask)), _article(number, record, told, mask)
+
+
+def _article(number: int, record: dict[str, Any], told: Story | None, mask: Mask) -> str:
     heads = ("Decision", "Tool", "Row", "Reason", "Characters", "Text")
-    about = ", ".join(_escaped(record.get(key)) for key in ("wire", "model"))
+    about = _escaped(f"{record.get('wire')}, {record.get('model') or _UNKNOWN}")
     return (
         f'<article aria-labelledby="response-{number}">'
         f'<h2 id="response-{number}">{number}. {_escaped(record.get("outcome"))}: {about}</h2>'

@@ -9,6 +9,7 @@ from mitmproxy.contentviews import Contentview, Metadata
 from mitmproxy.http import HTTPFlow
 
 from addon import kept, render, render_request, story
+from addon.log import printable
 from dsml_core.formats import wire_of
 from dsml_core.policy import Policy
 
@@ -29,6 +30,9 @@ class _View(Contentview):
         return _CHOSEN if flow and metadata.http_message is flow.response and story.is_decided(flow) else 0.0
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:
+        return printable(self._told(data, metadata))
+
+    def _told(self, data: bytes, metadata: Metadata) -> str:
         flow = _flow(metadata)
         if flow is None:
             return _STRANGE
@@ -73,11 +77,8 @@ class DiffView(_View):
         return 0.0
 
     def request(self, wire: str, data: bytes, flow: HTTPFlow) -> str:
-        sides = [render_request.read_request(wire, side) for side in (kept.asked(flow) or data, data)]
-        before, after = sides
-        if before is None or after is None:
-            return _STRANGE
-        return render_request.request_diff(wire, before, after, _columns())
+        body, asked = (render_request.read_request(wire, side) for side in (data, kept.asked(flow) or b""))
+        return render_request.request_diff(wire, body, _columns(), asked) if body else _STRANGE
 
     def response(self, told: story.Story) -> str:
         return render.diff(told, _columns())

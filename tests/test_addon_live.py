@@ -80,7 +80,7 @@ def test_one_object_a_decision(tmp_path: Path) -> None:
         "removed": True,
     }
     told = [(line["decision"], line["tool"], line["row"]) for line in rest]
-    assert ("refused", "rm -rf", "V12") in told
+    assert ("refused", None, "V12") in told
     assert ("removed", None, "T8") in told
 
 
@@ -193,7 +193,7 @@ def test_the_file_can_be_changed_while_it_runs(tmp_path: Path) -> None:
 
 MARKS = {
     "recovered": (LEAK, {}, ":wrench:", "dsml: recovered 1 call: read_file (V1, 183 characters)"),
-    "refused": (BAD, {}, ":warning:", "dsml: refused rm -rf (V12: the name is no tool name; removed)"),
+    "refused": (BAD, {}, ":warning:", "dsml: refused nameless (V12: the name is no tool name; removed)"),
     "observed": (
         LEAK,
         {"mode": "observe"},

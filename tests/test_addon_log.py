@@ -30,7 +30,7 @@ LINES = {
     f"recovered 2 calls: read_file (V1, 180 characters), write (V9, 34 characters) {ABOUT}": report(
         calls=[READ, WRITE]
     ),
-    f"refused rm -rf (V12: no name of a tool; removed) {ABOUT}": report(
+    f"refused nameless (V12: no name of a tool; removed) {ABOUT}": report(
         removed=[cut("rm")], rejected=[Rejected("rm -rf", "V12", "no name of a tool", 0, 9, True)]
     ),
     f"refused nameless (V10: unclosed; still text) {ABOUT}": report(
