@@ -148,7 +148,7 @@ class Reader:
         elif not self._may_start(tag):
             hold.abandon(offset + tag.length)
         elif place is Quote.CODE:
-            hold.state, self._code = State.CODE, CodeSpan(out.quoting.run)
+            hold.state, self._code = State.CODE, CodeSpan(out.quoting.run, offset)
         else:
             hold.thought = hold.reasoning or place is Quote.THINK
             out.deferring = hold.thought or hold.strict
@@ -168,20 +168,25 @@ class Reader:
 
     def _scan_code(self, final: bool) -> bool:
         assert self._code is not None
-        hold, start = self._hold, self._hold.cursor
+        hold, start, at = self._hold, self._code.start, self._hold.cursor
         limit = self._judge.policy.hold_limit
-        found = self._code.end(self.win[start - self.at :], final)
-        if found is None and self._tape.end - start <= limit:
-            return False
-        if found is None or found[1] > limit:
+        found = self._code.end(self.win[at - self.at :], final)
+        if isinstance(found, int):
+            hold.cursor = at + found
+            if self._tape.end - start <= limit:
+                return False
+            closed, end = False, start + limit + 1
+        else:
+            closed, end = found[0], at + found[1]
+        if end - start > limit:
             hold.abandon(start + limit)
             return True
-        closed, length = found
         hold.state = State.PROSE
+        hold.cursor = start
         if closed:
-            hold.abandon(start + length)
+            hold.abandon(end)
         else:
-            self._out.quoting.unmatched(self._tape.cut(start, start + length), start)
+            self._out.quoting.unmatched(self._tape.cut(start, end), start)
         return True
 
     def _scan_gap(self, final: bool) -> bool:
