@@ -280,7 +280,7 @@ async def _measure(rounds: int, scale: float) -> dict[str, Any]:
             ]
             growth = await _growth(provider, pair[1], rounds, scale)
         memory = {}
-        for streams, events in ((200, 4), (200, 1000), (50, 4000)):
+        for streams, events in ((200, 4), (200, 1000)):
             # New ones: what an earlier load has given back would be taken again, and not be seen.
             async with _pair(upstream, folder) as pair:
                 for proxy in pair:
@@ -321,7 +321,11 @@ async def _growth(provider: Provider, proxy: Proxy, rounds: int, scale: float) -
 
 
 def measure(rounds: int = 3, scale: float = 1.0) -> dict[str, Any]:
-    """All figures of the whole path, and how they stand to the goals: the best of `rounds` for each load and proxy."""
+    """All figures of the whole path, and how they stand to the goals.
+
+    Of the `rounds` of each load and proxy the best one's CPU counts, which others can only make worse, and the middle
+    one's p99, which is luck at its best.
+    """
     figures = asyncio.run(_measure(rounds, scale))
     checks = []
     for load in LOADS:
@@ -334,7 +338,7 @@ def measure(rounds: int = 3, scale: float = 1.0) -> dict[str, Any]:
         )
         checks.append({"what": f"CPU: {load.name}", "ratio": cpu["dsml"] / cpu["identity"], "goal": CPU_GOAL})
         if load.pace and not load.held and busy["dsml"] <= BUSY:
-            p99 = {proxy: min(run["p99"] for run in runs) for proxy, runs in best.items()}
+            p99 = {proxy: statistics.median(run["p99"] for run in runs) for proxy, runs in best.items()}
             added = p99["dsml"] - p99["identity"]
             checks.append({"what": f"added p99, ms: {load.name}", "ratio": added, "goal": LATENCY_GOAL})
     each = {proxy: min(round[proxy] for round in figures["exchanges"]) for proxy in ("identity", "dsml")}
