@@ -15,7 +15,7 @@ from goldens.format import Golden, Outcome, Step, dumps
 from tests.goldens import GOLDENS, PATHS, WRAPPED, any_golden
 
 FEW = 3  # pairs of cuts in the fast tests
-MANY = 60  # in the slow ones, of a golden too long for all of them
+MANY = 40  # in the slow ones, of a golden too long for all of them
 
 
 def expected(golden: Golden) -> Outcome:
