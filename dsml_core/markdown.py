@@ -251,6 +251,11 @@ class CodeSpan:
         self._line_start = -1  # the line is known to be a part of the paragraph
         self._scanned = 0
 
+    @property
+    def in_line(self) -> bool:
+        """True where only a backtick or the end of the line can settle anything."""
+        return self._line_start < 0
+
     def end(self, text: str, final: bool) -> tuple[bool, int] | int:
         """(True, characters up to behind the closing run), (False, those to the end of the paragraph); or, while
         neither is known, the number of characters that are not to be given again.

@@ -43,7 +43,7 @@ class Reader:
         """True inside of a marked call, where more text settles nothing until a tag is finished, and in inline code."""
         hold = self._hold
         if hold.state is State.CODE:
-            return not self.win.endswith("`")
+            return self._code is not None and self._code.in_line and not self.win.endswith("`")
         unread = UNFINISHED.match(self.win) is not None if self.win else hold.state is not State.VALUE
         return hold.inside and unread
 

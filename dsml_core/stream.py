@@ -92,8 +92,8 @@ class Repairer:
             return b"".join([self.feed(data[at : at + _PIECE]) for at in range(0, len(data), _PIECE)])
         frames = self._framer.feed(data)
         out = self._drained() + self._take(frames)
-        if frames and self._stream and not self._passing:
-            self._enter_lane(frames, data)
+        if frames and sum(len(frame.raw) for frame in frames) == len(data):
+            self._enter_lane()
         return out
 
     def goes_by(self, data: bytes) -> bytes | None:
@@ -139,10 +139,11 @@ class Repairer:
 
     # -- frames that are not read
 
-    def _enter_lane(self, frames: Sequence[Frame], data: bytes) -> None:
+    def _enter_lane(self) -> None:
+        if self.lane is not None or self._passing or not self._stream:
+            return
         try:
-            if sum(len(frame.raw) for frame in frames) == len(data):
-                self.lane = self._rewriter.lane()
+            self.lane = self._rewriter.lane()
         except Exception as fault:
             self._fail(fault)
 
@@ -163,11 +164,26 @@ class Repairer:
     def _take(self, frames: Sequence[Frame]) -> bytes:
         passing = self._passing
         step = self._rewriter.take if self._stream else self._rewriter.whole
-        out = [self._forward(frame) if self._passing else self._guarded(step, frame) for frame in frames]
+        out = []
+        for number, frame in enumerate(frames):
+            if number:
+                self._enter_lane()
+            out.append(self._take_one(step, frame))
+        self._leave_lane()
+        out.append(self._drained())
         if self._passing and not passing and not self._wire.shifted():
             out.append(self._framer.rest())
             self._framer = self._new_framer()
         return b"".join(out)
+
+    def _take_one(self, step: Callable[[Frame], None], frame: Frame) -> bytes:
+        gone = self.goes_by(frame.raw)
+        if gone is not None:
+            return gone
+        self._leave_lane()
+        if self._passing:
+            return self._drained() + self._forward(frame)
+        return self._guarded(step, frame)
 
     def _guarded(self, step: Callable[..., None], *frame: Frame) -> bytes:
         """What leaves after a step of the fallible code; when it fails, all that it had not let go."""

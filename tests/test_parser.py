@@ -211,6 +211,21 @@ def test_a_call_that_is_prose_stays_whole() -> None:
             assert not any(isinstance(event, ToolCall) for event in events)
 
 
+@pytest.mark.parametrize("end", [End.REFUSAL, End.ABORT, End.STOP])
+def test_the_start_of_a_line_ends_inline_code_in_any_pieces(end: End) -> None:
+    """A list item ends the paragraph, so what looked like inline code is none."""
+    text = live('Go.\n``<{M}invoke name=""><{M}parameter name="a" string="true">b</{M}parameter></{M}invoke>\n- ')
+    seen = []
+    for size in (1, 2, 3, 5, len(text)):
+        parser = Parser(["bash"])
+        for at in range(0, len(text), size):
+            parser.feed(text[at : at + size])
+        parser.close(end)
+        seen.append(parser.rejected)
+    assert seen.count(seen[0]) == len(seen)
+    assert [span.row for span in seen[0]] == ["V14"]
+
+
 # --- The table --------------------------------------------------------------------------------------------------------
 
 
