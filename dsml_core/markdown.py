@@ -245,46 +245,32 @@ def settled(line: str) -> int:
 class CodeSpan:
     """Looks for the end of an inline code span from a place inside it, once over the text."""
 
-    def __init__(self, run: int, start: int) -> None:
-        self.start = start  # the offset at which it begins
+    def __init__(self, run: int) -> None:
         self._close = re.compile(rf"(?<!`)`{{{run}}}(?=[^`])")
-        self._line_start = -1  # the line is known to be a part of the paragraph
+        self._line_start = -1  # the first line is one that had begun before
         self._scanned = 0
 
-    @property
-    def in_line(self) -> bool:
-        """True where only a backtick or the end of the line can settle anything."""
-        return self._line_start < 0
+    def end(self, text: str, final: bool) -> tuple[bool, int] | None:
+        """(True, offset after the closing run), (False, offset where the paragraph ends), or None: not yet known.
 
-    def end(self, text: str, final: bool) -> tuple[bool, int] | int:
-        """(True, characters up to behind the closing run), (False, those to the end of the paragraph); or, while
-        neither is known, the number of characters that are not to be given again.
-
-        `final` says that nothing will follow.
+        `text` starts at the same place each time and only grows; `final` says that nothing will follow.
         """
         if final:
             text += "\n\n"
         while True:
             stop = text.find("\n", self._scanned)
             whole = stop >= 0
-            if self._line_start >= 0:
-                if not self._open_line(text, stop if whole else len(text), whole):
-                    return self._go_on(self._line_start)
-                if self._breaks(text, stop if whole else len(text), whole):
-                    return False, min(self._line_start, len(text) - 2 * final)
-                self._line_start = -1
+            if self._line_start >= 0 and not self._open_line(text, stop if whole else len(text), whole):
+                return None
+            if self._line_start >= 0 and self._breaks(text, stop if whole else len(text), whole):
+                return False, min(self._line_start, len(text) - 2 * final)
             match = self._close.search(text, max(self._scanned - 1, 0), stop + 1 if whole else len(text))
             if match is not None:
                 return True, match.end()
             if not whole:
                 self._scanned = max(self._scanned, len(text.rstrip("`")))
-                return self._go_on(max(self._scanned - 1, 0))
+                return None
             self._line_start = self._scanned = stop + 1
-
-    def _go_on(self, needed: int) -> int:
-        self._scanned -= needed
-        self._line_start = 0 if self._line_start >= 0 else -1
-        return needed
 
     def _open_line(self, text: str, end: int, whole: bool) -> bool:
         """True where enough of the line is there to tell what it is."""

@@ -21,7 +21,6 @@ from dsml_core.tools import as_tools
 
 _candidate = CANDIDATE.search
 _settles = re.compile("[<>|\uff1c\uff1e\uff5c\u2016]").search  # signs that can begin or end a tag
-_ends_code = re.compile("[`\n]").search  # signs that can end inline code
 _new = object.__new__  # of an event whose fields are set one by one: quicker than its constructor
 _PASSING = 2048  # characters noted on the quick way before the others are told
 
@@ -52,7 +51,6 @@ class Parser:
         # The slow way, inside of a call: text that can settle nothing, and how much of it there may be.
         self._later = ""
         self._room = 0
-        self._settles = _settles
         self._speed_up()
 
     @property
@@ -136,7 +134,7 @@ class Parser:
 
     def _read(self, text: str) -> list[Event]:
         """The slow way."""
-        if self._room and self._settles(text) is None:
+        if self._room and _settles(text) is None:
             self._later += text
             if len(self._later) < self._room:
                 return []
@@ -150,10 +148,7 @@ class Parser:
     def _speed_up(self) -> None:
         """Go the quick way where nothing is held, or all text is, in a value."""
         hold, out, reader = self._hold, self._out, self._reader
-        code = hold.state is State.CODE
-        self._settles = _ends_code if code else _settles
-        held = hold.judge.policy.hold_limit if code else hold.judge.limit(hold.draft, hold.value)
-        limit = out.done + held
+        limit = out.done + hold.judge.limit(hold.draft, hold.value)
         self._room = max(0, min(_PASSING, limit - self._tape.end)) if reader.waits else 0
         if reader.win:
             return

@@ -40,10 +40,8 @@ class Reader:
 
     @property
     def waits(self) -> bool:
-        """True inside of a marked call, where more text settles nothing until a tag is finished, and in inline code."""
+        """True inside of a marked call, where more text settles nothing until a tag is finished."""
         hold = self._hold
-        if hold.state is State.CODE:
-            return self._code is not None and self._code.in_line and not self.win.endswith("`")
         unread = UNFINISHED.match(self.win) is not None if self.win else hold.state is not State.VALUE
         return hold.inside and unread
 
@@ -148,7 +146,7 @@ class Reader:
         elif not self._may_start(tag):
             hold.abandon(offset + tag.length)
         elif place is Quote.CODE:
-            hold.state, self._code = State.CODE, CodeSpan(out.quoting.run, offset)
+            hold.state, self._code = State.CODE, CodeSpan(out.quoting.run)
         else:
             hold.thought = hold.reasoning or place is Quote.THINK
             out.deferring = hold.thought or hold.strict
@@ -168,25 +166,20 @@ class Reader:
 
     def _scan_code(self, final: bool) -> bool:
         assert self._code is not None
-        hold, start, at = self._hold, self._code.start, self._hold.cursor
+        hold, start = self._hold, self._hold.cursor
         limit = self._judge.policy.hold_limit
-        found = self._code.end(self.win[at - self.at :], final)
-        if isinstance(found, int):
-            hold.cursor = at + found
-            if self._tape.end - start <= limit:
-                return False
-            closed, end = False, start + limit + 1
-        else:
-            closed, end = found[0], at + found[1]
-        if end - start > limit:
+        found = self._code.end(self.win[start - self.at :], final)
+        if found is None and self._tape.end - start <= limit:
+            return False
+        if found is None or found[1] > limit:
             hold.abandon(start + limit)
             return True
+        closed, length = found
         hold.state = State.PROSE
-        hold.cursor = start
         if closed:
-            hold.abandon(end)
+            hold.abandon(start + length)
         else:
-            self._out.quoting.unmatched(self._tape.cut(start, end), start)
+            self._out.quoting.unmatched(self._tape.cut(start, start + length), start)
         return True
 
     def _scan_gap(self, final: bool) -> bool:

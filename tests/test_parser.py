@@ -212,9 +212,10 @@ def test_a_call_that_is_prose_stays_whole() -> None:
 
 
 @pytest.mark.parametrize("end", [End.REFUSAL, End.ABORT, End.STOP])
-def test_the_start_of_a_line_ends_inline_code_in_any_pieces(end: End) -> None:
-    """A list item ends the paragraph, so what looked like inline code is none."""
-    text = live('Go.\n``<{M}invoke name=""><{M}parameter name="a" string="true">b</{M}parameter></{M}invoke>\n- ')
+@pytest.mark.parametrize("start", ["- ", "\r\n", " \t\n"])
+def test_the_start_of_a_line_ends_inline_code_in_any_pieces(start: str, end: End) -> None:
+    """A list item or a blank line ends the paragraph, so what looked like inline code is none."""
+    text = live('Go.\n``<{M}invoke name=""><{M}parameter name="a" string="true">b</{M}parameter></{M}invoke>\n') + start
     seen = []
     for size in (1, 2, 3, 5, len(text)):
         parser = Parser(["bash"])
