@@ -143,6 +143,7 @@ class Pipe:
         if sent is None:
             self._leave_lane()
         else:
+            sent = data if self.observe else sent
             self._came += len(data)
             self._went += len(sent)
             self.arrivals.add(time.monotonic(), len(data))
@@ -165,7 +166,7 @@ class Pipe:
     def __call__(self, data: bytes) -> list[bytes]:
         passed = self.passes(data)
         if passed is not None:
-            return [passed]
+            return [passed] if passed else []
         self.fed_at = time.monotonic()
         arrived = [data] if self._source is None and data else self._arrived(data)
         sent = [self._advance(piece) for piece in arrived]
@@ -260,13 +261,15 @@ class Pipe:
         return made
 
     def _leave_lane(self) -> None:
-        runs = self._lane.runs() if self._lane is not None else None
-        self._lane = None
+        lane, self._lane = self._lane, None
+        runs = lane.runs() if lane is not None else None
+        begun = lane.begun if lane is not None else b""
         if runs is not None:
             came, went = runs
-            self.other.add_run(came, self._came)
-            self.client.add_run(went, self._went)
-            self._came = self._went = 0
+            self.other.add_run(came, self._came - len(begun))
+            self.client.add_run(went, self._went - len(begun) if self.observe else self._went)
+        self.provider.add(begun)
+        self._came = self._went = 0
 
     def _time_hold(self, over: bool = False) -> None:
         """Note for how long text has been held, where it is no more."""

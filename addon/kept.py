@@ -5,8 +5,8 @@ With a flow whose response had something to decide go, in `flow.metadata` and so
 - `dsml`: the record of what was decided (see `addon.live`)
 - `dsml_other`: the bytes on the other side of the repair, where they differ from the body: in `repair` what the
   provider sent (its content encoding taken off), in `observe` what the client would have got
-- `dsml_chunks`: the pieces in which the provider's bytes came: milliseconds since the first, and bytes; none where the
-  provider was silent and held text went out
+- `dsml_chunks`: the pieces in which the provider's bytes came, as two lists: milliseconds since the first, and bytes;
+  none where the provider was silent and held text went out
 - `dsml_asked`: the request as the client sent it, where it was changed
 
 All but the record are compressed: a stream of small events shrinks to a few per cent, and `~meta` finds no text of a
@@ -80,9 +80,9 @@ class Arrivals:
         self._times.append(round((at - self._first) * 1000))
         self._sizes.append(size)
 
-    def chunks(self) -> list[list[int]]:
-        """Milliseconds since the first piece and bytes, for each piece."""
-        return [list(piece) for piece in zip(self._times, self._sizes, strict=True)]
+    def lists(self) -> tuple[list[int], list[int]]:
+        """Milliseconds since the first piece, and bytes, of each piece."""
+        return self._times.tolist(), self._sizes.tolist()
 
 
 def keep_body(flow: HTTPFlow, client: Tape) -> None:
@@ -98,7 +98,7 @@ def keep_other(flow: HTTPFlow, other: Tape, provider: Tape, arrivals: Arrivals) 
     if found is not None and flow.response is not None and found != flow.response.get_content(strict=False):
         flow.metadata[OTHER] = zlib.compress(found, _FAST)
     if provider.complete:
-        flow.metadata[CHUNKS] = zlib.compress(json.dumps(arrivals.chunks()).encode(), _FAST)
+        flow.metadata[CHUNKS] = zlib.compress(json.dumps(arrivals.lists()).encode(), _FAST)
 
 
 def keep_asked(flow: HTTPFlow, content: bytes, limit: int) -> None:
@@ -125,9 +125,9 @@ def record_of(flow: HTTPFlow) -> dict[str, Any] | None:
 
 
 def chunks_of(flow: HTTPFlow) -> list[list[int]] | None:
-    """The pieces of the provider's bytes, None where they were not kept."""
+    """The pieces of the provider's bytes: milliseconds and bytes of each; None where they were not kept."""
     found = _unpacked(flow, CHUNKS)
-    return None if found is None else json.loads(found)
+    return None if found is None else [list(piece) for piece in zip(*json.loads(found), strict=True)]
 
 
 def sides(flow: HTTPFlow) -> tuple[bytes, bytes] | None:

@@ -45,7 +45,8 @@ class PushingStream(HttpStream):
         return super().handle_event(event)
 
     def _sent(self, data: bytes) -> layer.CommandGenerator[None]:
-        yield SendHttp(ResponseData(self.stream_id, data), self.context.client)
+        if data:
+            yield SendHttp(ResponseData(self.stream_id, data), self.context.client)
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, events.Wakeup) and event.command is self._timer:

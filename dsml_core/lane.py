@@ -47,9 +47,11 @@ class Run(NamedTuple):
 
     def data(self) -> bytes:
         """The bytes of these frames."""
-        values, (first, *between, last) = self.values.split(b"\n"), self.shape
+        first, *between, last = self.shape
+        if not between:
+            return first + self.values.replace(b"\n", last + first) + last
         behind = cycle([*between, last + first])  # of each value, until the next
-        joined = b"".join(map(b"".join, zip(values, behind, strict=False)))
+        joined = b"".join(map(b"".join, zip(self.values.split(b"\n"), behind, strict=False)))
         return first + joined.removesuffix(first)
 
 
@@ -63,8 +65,10 @@ class Lane:
     def __init__(self, head: bytes, tail: bytes, goer: Goer, varying: tuple[str, ...]) -> None:
         self.goer = goer
         self.last: dict[str, bytes] = {}
+        self.begun = b""  # of a frame that is not complete
         self._head, self._tail = head, tail
         self._start, self._end = len(head), -len(tail)
+        self._close = b"\n\n" if tail.endswith(b"\n\n") else b"\n"  # of a frame
         self._shape, self._names = _shape(head, tail, varying)
         self._pattern = _pattern(self._shape, self._names) if len(self._names) > 1 else None
         self._hushed: tuple[bytes, ...] = ()  # what all frames have that leave without their text
@@ -98,6 +102,26 @@ class Lane:
         self._room = goer.room
         self._said, self._values, self._told, self.last = [], [], 0, {}
         return goer is self.goer and left == self._leaves_as(frame)
+
+    def goes_by(self, data: bytes) -> bytes | None:
+        """The same as `takes` for bytes cut anywhere: the beginning of a frame is kept, in `begun`, until the rest
+        of it comes. What was kept is not taken where the answer is None.
+        """
+        data = self.begun + data
+        left = self.takes(data)
+        if left is not None:
+            self.begun = b""
+            return left
+        end = data.rfind(self._close) + len(self._close)
+        whole, begun = (data[:end], data[end:]) if end >= len(self._close) else (b"", data)
+        if not begun or begun.startswith(b"\n") or b"\r" in data:  # it may have an end in it
+            return None
+        if self.begun and not whole:  # one that never ends would be joined for ever
+            return None
+        left = self.takes(whole) if whole else b""
+        if left is not None:
+            self.begun = begun
+        return left
 
     def takes(self, data: bytes) -> bytes | None:
         """What leaves for `data` where that is whole frames of the lane, whose text is sure to meet the fate of the
@@ -189,7 +213,9 @@ class Lane:
         return self._leaves_as(frame) == left
 
     def _hushed_with(self, values: tuple[bytes, ...]) -> bytes:
-        varied = [value for name, value in zip(self._names, values, strict=False) if name != "said"]
+        if not values:
+            return self._hushed[0]
+        varied = [value for name, value in zip(self._names, values, strict=True) if name != "said"]
         return b"".join(map(b"".join, zip_longest(self._hushed, varied, fillvalue=b"")))
 
     def _leaves_as(self, frame: bytes) -> bytes | None:

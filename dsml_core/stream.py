@@ -85,14 +85,14 @@ class Repairer:
         gone = self.goes_by(data)
         if gone is not None:
             return gone
-        self._leave_lane()
+        data = self._leave_lane() + data
         if self._passing and not self._wire.shifted():
             return self._drained() + data
         if len(data) > _PIECE:
             return b"".join([self.feed(data[at : at + _PIECE]) for at in range(0, len(data), _PIECE)])
         frames = self._framer.feed(data)
         out = self._drained() + self._take(frames)
-        if frames and sum(len(frame.raw) for frame in frames) == len(data):
+        if frames and not self._framer.rest():
             self._enter_lane()
         return out
 
@@ -100,25 +100,21 @@ class Repairer:
         """What leaves for more bytes that need not be read, None for those that are to be fed."""
         if self.lane is None or self._lane_over:
             return None
-        try:
-            gone = self.lane.takes(data)
-        except Exception as fault:
-            self._settle(self.lane)
-            self._fail(fault)
-            gone = None
-        self._lane_over = gone is None
-        return gone
+        return self._taken(self.lane, self.lane.goes_by, data)
 
     def flush_idle(self) -> bytes:
         """Nothing came for a while: returns what was held only because it might be the start of a tag."""
-        self._leave_lane()
+        begun = self._leave_lane()
+        if self._passing and not self._wire.shifted():
+            return self._drained() + begun
+        self._framer.feed(begun)
         if self._passing or not self._stream:
             return self._drained()
         return self._guarded(self._rewriter.idle)
 
     def close(self, clean: bool = True) -> bytes:
         """The body is over, or broke off (`clean=False`); returns the last bytes."""
-        self._leave_lane()
+        self._framer.feed(self._leave_lane())
         last = self._framer.close() if clean else []
         if clean and not (self._stream and any(frame.torn for frame in last)):
             out = self._drained() + self._take(last)
@@ -147,10 +143,24 @@ class Repairer:
         except Exception as fault:
             self._fail(fault)
 
-    def _leave_lane(self) -> None:
+    def _leave_lane(self) -> bytes:
+        """Returns the beginning of a frame that was kept in it."""
         lane, self.lane, self._lane_over = self.lane, None, False
-        if lane is not None:
+        if lane is None:
+            return b""
+        begun, lane.begun = lane.begun, b""
+        self._settle(lane)
+        return begun
+
+    def _taken(self, lane: Lane, take: Callable[[bytes], bytes | None], data: bytes) -> bytes | None:
+        try:
+            gone = take(data)
+        except Exception as fault:
             self._settle(lane)
+            self._fail(fault)
+            gone = None
+        self._lane_over = gone is None
+        return gone
 
     def _settle(self, lane: Lane) -> None:
         try:
@@ -177,7 +187,7 @@ class Repairer:
         return b"".join(out)
 
     def _take_one(self, step: Callable[[Frame], None], frame: Frame) -> bytes:
-        gone = self.goes_by(frame.raw)
+        gone = self._taken(self.lane, self.lane.takes, frame.raw) if self.lane is not None else None
         if gone is not None:
             return gone
         self._leave_lane()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Iterator
@@ -301,7 +302,62 @@ def test_what_went_by_is_kept_as_it_was(wire: str, answer: str, observe: bool) -
     ours = b"".join(sent)
     assert (pipe.client.joined(), pipe.other.joined()) == (ours, expected if observe else b"".join(frames))
     assert ours == (b"".join(frames) if observe else expected)
-    assert [size for _, size in pipe.arrivals.chunks()] == list(map(len, frames))
+    assert pipe.arrivals.lists()[1] == list(map(len, frames))
+
+
+def cut(frames: list[bytes], seed: int) -> list[bytes]:
+    """The same bytes in pieces cut anywhere: most frames whole, some in two, three, or with others."""
+    random_ = random.Random(seed)
+    body = b"".join(frames)
+    ends = {len(b"".join(frames[:number])) for number in range(len(frames)) if random_.random() < 0.8}
+    ends |= {random_.randrange(1, len(body)) for _ in range(len(frames) // 3)}
+    places = [0, *sorted(ends - {0}), len(body)]
+    return [body[start:end] for start, end in itertools.pairwise(places)]
+
+
+@pytest.mark.parametrize(("wire", "answer"), POSSIBLE)
+@pytest.mark.parametrize("seed", range(3))
+def test_frames_cut_anywhere(wire: str, answer: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick, slow = (Repairer(wire, stream=True, tools=TOOLS) for _ in range(2))
+    for piece in cut(numbered(wire, stream(wire, ANSWERS[answer])), seed):
+        sent = quick.feed(piece)
+        with monkeypatch.context() as patch:
+            patch.setattr("dsml_core.rewriter.Rewriter.lane", lambda rewriter: None)
+            assert slow.feed(piece) == sent
+        assert quick.held == slow.held
+    assert quick.close(clean=seed > 0) == slow.close(clean=seed > 0)
+    assert quick.report == slow.report
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("wire", "answer"), POSSIBLE)
+@pytest.mark.parametrize("observe", [False, True])
+def test_cut_frames_that_went_by_are_kept(wire: str, answer: str, observe: bool) -> None:
+    for seed in range(3):
+        frames = cut(numbered(wire, stream(wire, ANSWERS[answer])), seed)
+        expected, _ = repaired(wire, frames)
+        pipe = Pipe(Repairer(wire, stream=True, tools=TOOLS), Identity(), keep=1 << 20, observe=observe)
+        sent = []
+        for data in frames:
+            passed = pipe.passes(data) if pipe.passing else None
+            sent += [passed] if passed is not None else pipe(data)
+        sent += pipe(b"")
+        came, ours = b"".join(frames), b"".join(sent)
+        assert (pipe.client.joined(), pipe.other.joined()) == (ours, expected if observe else came)
+        assert ours == (came if observe else expected)
+        assert sum(pipe.arrivals.lists()[1]) == len(came)
+        assert all(sent) or not observe
+
+
+@any_wire
+def test_a_frame_cut_in_two_goes_by_in_it(wire: str) -> None:
+    frames = numbered(wire, stream(wire, [says("Plain words. " * 20)]))
+    repairer = Repairer(wire, stream=True, tools=TOOLS)
+    for frame in frames[:20]:
+        repairer.feed(frame)
+    assert repairer.goes_by(frames[20][:9]) == b""
+    assert repairer.goes_by(frames[20][9:] + frames[21][:7]) == frames[20]
+    assert repairer.goes_by(frames[21][7:]) == frames[21]
 
 
 texts = st.lists(st.sampled_from([*'ab \n"\\<>|/`', "</", "```", BAR, MARK, BASH, "\u20ac", "\U0001f600"]), max_size=40)
