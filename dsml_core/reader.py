@@ -168,8 +168,10 @@ class Reader:
         assert self._code is not None
         hold, start = self._hold, self._hold.cursor
         limit = self._judge.policy.hold_limit
-        found = self._code.end(self.win[start - self.at :], final)
-        if found is None and self._tape.end - start <= limit:
+        over = self._tape.end - start > limit
+        # What stands behind the limit settles nothing, however much of it is there.
+        found = self._code.end(self.win[start - self.at : start - self.at + limit + 1], final and not over)
+        if found is None and not over:
             return False
         if found is None or found[1] > limit:
             hold.abandon(start + limit)

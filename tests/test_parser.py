@@ -227,6 +227,21 @@ def test_the_start_of_a_line_ends_inline_code_in_any_pieces(start: str, end: End
     assert [span.row for span in seen[0]] == ["V14"]
 
 
+@pytest.mark.parametrize("start", ["```\n", "- x", "10. x", "\n", "  > "])
+def test_where_the_hold_limit_ends_inline_code_no_pieces_matter(start: str) -> None:
+    """A line that starts behind the limit would end the paragraph, but that is too far to be seen."""
+    call = live('``<{M}invoke name="bash"></{M}invoke>')
+    for limit in range(len(call), len(call) + 12):
+        text = call + "\n.....\n" + start + call
+        seen = []
+        for size in (1, 2, 5, len(text)):
+            parser = Parser(["bash"], Policy(candidate_limit=limit, hold_limit=limit))
+            events = [event for at in range(0, len(text), size) for event in parser.feed(text[at : at + size])]
+            events += parser.close(End.NATIVE)
+            seen.append(["".join(event.text for event in events if isinstance(event, Text)), parser.rejected])
+        assert seen.count(seen[0]) == len(seen)
+
+
 # --- The table --------------------------------------------------------------------------------------------------------
 
 
