@@ -59,10 +59,13 @@ class Lane:
     """Frames like the last one, whose text goes on in `goer`.
 
     `varying`: fields, numbers or strings, that differ from frame to frame and mean nothing to us but for their `last`
-    value.
+    value. `count`: the number the last frame left with, where all leave with other numbers than they came with: then
+    that is the only field that varies, and their text is held.
     """
 
-    def __init__(self, head: bytes, tail: bytes, goer: Goer, varying: tuple[str, ...]) -> None:
+    def __init__(
+        self, head: bytes, tail: bytes, goer: Goer, varying: tuple[str, ...] = (), count: int | None = None
+    ) -> None:
         self.goer = goer
         self.last: dict[str, bytes] = {}
         self.begun = b""  # of a frame that is not complete
@@ -72,6 +75,7 @@ class Lane:
         self._shape, self._names = _shape(head, tail, varying)
         self._pattern = _pattern(self._shape, self._names) if len(self._names) > 1 else None
         self._hushed: tuple[bytes, ...] = ()  # what all frames have that leave without their text
+        self._count = count
         self._room = goer.room
         self._said: list[bytes] = []
         self._values: list[bytes] = []
@@ -79,7 +83,14 @@ class Lane:
 
     @classmethod
     def behind(
-        cls, frame: bytes, left: bytes, field: str, text: str, goer: Goer, varying: tuple[str, ...]
+        cls,
+        frame: bytes,
+        left: bytes,
+        field: str,
+        text: str,
+        goer: Goer,
+        varying: tuple[str, ...] = (),
+        count: int | None = None,
     ) -> Lane | None:
         """The lane of frames like `frame`, which says `text` in `field`; None where its place is not plain to see.
 
@@ -89,7 +100,7 @@ class Lane:
         value = _VALUE.match(frame, frame.find(key) + len(key)) if frame.count(key) == 1 else None
         if value is None or _decoded(value[1]) != text:
             return None
-        lane = cls(frame[: value.start(1)], frame[value.end(1) :], goer, varying)
+        lane = cls(frame[: value.start(1)], frame[value.end(1) :], goer, varying, count)
         return lane if left == frame or lane._hush(frame, left) else None
 
     @property
@@ -97,8 +108,9 @@ class Lane:
         """The text of its frames is held."""
         return bool(self._hushed)
 
-    def again(self, frame: bytes, left: bytes, goer: Goer) -> bool:
+    def again(self, frame: bytes, left: bytes, goer: Goer, count: int | None = None) -> bool:
         """Whether the lane goes on behind `frame`, which did not go by in it and left as `left`."""
+        self._count = count
         self._room = goer.room
         self._said, self._values, self._told, self.last = [], [], 0, {}
         return goer is self.goer and left == self._leaves_as(frame)
@@ -141,6 +153,8 @@ class Lane:
             return None
         if _SURE(said) is None and not self._stays(said):
             return self._takes_all(data, said)
+        if self._count is not None:
+            self._count += 1
         left = self._hushed_with(values) if self._hushed else data
         self._values += values
         self._room -= len(said)
@@ -154,15 +168,21 @@ class Lane:
         came = Run(self._shape, b"\n".join(self._values or self._said))
         if not self._hushed:
             return came, came
-        at, each = self._names.index("said"), len(self._names)
-        varied = [value for number, value in enumerate(self._values) if number % each != at]
+        if self._count is not None:
+            varied = [b"%d" % number for number in range(self._count - len(self._said) + 1, self._count + 1)]
+        else:
+            at, each = self._names.index("said"), len(self._names)
+            varied = [value for number, value in enumerate(self._values) if number % each != at]
         return came, Run(self._hushed, b"\n".join(varied or [b""] * len(self._said)))
 
     def settle(self) -> None:
         """Tell what was said."""
         self.tell()
         if self._values:
-            self.last = dict(zip(self._names, self._values[-len(self._names) :], strict=True))
+            last = self._values[-len(self._names) :]
+            self.last = dict(zip(self._names, last, strict=True))
+            if self._count is not None:
+                self.last = {name: b"%d" % self._count for name in self.last if name != "said"}
 
     def untold(self) -> bytes:
         """The frames whose text is held and was not told: they have to leave where that fails."""
@@ -205,16 +225,19 @@ class Lane:
             if name != "said":
                 key = b'"%b":' % name.encode()
                 start = left.find(key) + len(key)
+                value = value if self._count is None else b"%d" % self._count
                 if left.count(key) != 1 or start < at or not left.startswith(value, start):
                     return False
                 shape.append(left[at:start])
                 at = start + len(value)
         self._hushed = (*shape, left[at:]) if shape else (left, b"")
-        return self._leaves_as(frame) == left
+        return self._leaves_as(frame) == left and (self._count is None or len(shape) == 1)
 
     def _hushed_with(self, values: tuple[bytes, ...]) -> bytes:
         if not values:
             return self._hushed[0]
+        if self._count is not None:
+            return self._hushed[0] + b"%d" % self._count + self._hushed[1]
         varied = [value for name, value in zip(self._names, values, strict=True) if name != "said"]
         return b"".join(map(b"".join, zip_longest(self._hushed, varied, fillvalue=b"")))
 

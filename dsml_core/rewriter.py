@@ -95,8 +95,6 @@ class Rewriter:
             return None
         if any(part.started for part in self.outlet.carrying):
             return None
-        if self._wire.VARYING and self._wire.shifted():
-            return None
         atom, frame = entry.atoms[0], entry.frame.raw
         if isinstance(atom, Native):
             goer: Part | NativeCall = self._choices[atom.choice].natives[atom.key]
@@ -110,8 +108,11 @@ class Rewriter:
             return None
         if not text or not goer.room or goer.holding is (entry.left == frame):
             return None
-        if self._lane is None or not self._lane.again(frame, entry.left, goer):
-            self._lane = Lane.behind(frame, entry.left, field, text, goer, self._wire.VARYING)
+        count = self._wire.count()
+        if count is not None and not goer.holding:
+            return None
+        if self._lane is None or not self._lane.again(frame, entry.left, goer, count):
+            self._lane = Lane.behind(frame, entry.left, field, text, goer, self._wire.VARYING, count)
         return self._lane
 
     def settle(self, lane: Lane) -> None:

@@ -237,6 +237,23 @@ def test_values_that_vary_are_kept_and_the_last_is_known() -> None:
     assert (made.last["n"], made.last["z"], listener.told) == (b"0", b'"2027"', ["onetwothree"])
 
 
+def test_frames_that_are_held_leave_with_numbers_of_their_own() -> None:
+    left = b'{"n":%d}\n'
+    made = Lane.behind(frame("first", 7), left % 3, "text", "first", Listener(), ("n",), 3)
+    assert made is not None
+    data = [frame("one", 8), frame("two", 20)]
+    assert [made.takes(piece) for piece in data] == [left % 4, left % 5]
+    assert made.takes(frame("a <", 21)) is None
+    runs = made.runs()
+    assert runs is not None
+    assert [run.data() for run in runs] == [b"".join(data), left % 4 + left % 5]
+    made.settle()
+    assert made.last == {"n": b"5"}
+    assert made.again(frame("x", 22), left % 6, Listener(), 6) is False  # another part
+    assert Lane.behind(frame("first", 7), left % 4, "text", "first", Listener(), ("n",), 3) is None
+    assert Lane.behind(frame("first", 7), left % 3, "text", "first", Listener(), (), 3) is None
+
+
 @pytest.mark.parametrize(
     ("first", "name"),
     [(frame(b'"a", "text":"b"'), "text"), (frame("other"), "text"), (frame("first"), "z2"), (b'{"text":5}', "text")],

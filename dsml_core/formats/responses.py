@@ -114,6 +114,9 @@ class Responses(Wire):
         if "sequence_number" in last:
             self._sequence = int(last["sequence_number"])
 
+    def count(self) -> int | None:
+        return self._sequence if self.moved else None
+
     def number(self, body: Body) -> bool:
         indexed = "output_index" in body and (self.moved or body["output_index"] is not None)
         changed = indexed and self.speaks(body) and self._number_item(body)

@@ -91,6 +91,10 @@ class Wire:
     def follow(self, last: dict[str, bytes]) -> None:
         """Frames have left as they came, unread; `last` has the varying fields of the last one, as JSON."""
 
+    def count(self) -> int | None:
+        """The number the last frame left with, where those that follow leave with other numbers than they come with."""
+        return None
+
     def shifted(self) -> bool:
         """True where frames that follow may not leave with the numbers they come with."""
         return self.NUMBERED and self.moved
