@@ -92,6 +92,21 @@ def test_the_correction_in_the_name_of_the_user(wire: str, confdir: Path) -> Non
 
 
 @any_wire
+def test_a_quoted_call_without_its_end_is_not_asked_for_again(wire: str, confdir: Path) -> None:
+    asked = request(wire)
+    asked["input" if wire == "openai-responses" else "messages"][0]["content"] = "What does this mean?\n" + LOST
+
+    async def check() -> tuple[Answer, int]:
+        async with provider(reply(wire, "You asked of " + LOST)) as upstream:
+            upstream.then = [reply(wire, LEAK)]
+            async with in_process(confdir, upstream.port, dsml_resume="1") as (port, _):
+                return await ask(wire, port, asked), len(upstream.asked)
+
+    seen, count = asyncio.run(check())
+    assert (seen.text, seen.calls, count) == ("You asked of " + LOST, [], 1)
+
+
+@any_wire
 def test_the_third_answer_may_be_the_one(wire: str, confdir: Path) -> None:
     replies = [reply(wire, "One. " + LOST), reply(wire, "Two. " + LOST), reply(wire, "Three. " + LEAK)]
     seen, upstream = asyncio.run(answered(wire, confdir, *replies, dsml_resume="2"))
