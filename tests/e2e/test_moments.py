@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from addon import exchange
+from addon import exchange, kept
+from dsml_core import Repairer
 from tests.e2e.asking import CHAT, Flows, ask, calls_in, run, seconds_between
 from tests.e2e.client import Client, once
 from tests.e2e.provider import Break, Reply, provider
 from tests.e2e.proxy import in_process
-from tests.e2e.wires import CALL, LEAK, PATHS, request, stream
+from tests.e2e.wires import CALL, KINDS, LEAK, PATHS, any_wire, request, stream, tools
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +63,30 @@ def test_what_was_held_reaches_the_client_when_the_provider_breaks_off(
     assert not any(chunk["choices"][0]["finish_reason"] for chunk in said)
     assert "broken off" in caplog.text
     assert "peer closed connection" in caplog.text
+
+
+@any_wire
+@pytest.mark.parametrize("mode", ["repair", "observe"])
+def test_frames_that_come_in_pieces_are_repaired_and_kept(mode: str, wire: str, confdir: Path) -> None:
+    frames = stream(wire, 20 * "Some words. " + LEAK)
+    data, flows = b"".join(frames), Flows()
+    pieces = [data[at : at + 61] for at in range(0, len(data), 61)]
+    repairer = Repairer(wire, stream=True, tools=tools(wire))
+    expected = b"".join([*map(repairer.feed, frames), repairer.close()])
+    made = data if mode == "observe" else expected
+
+    async def check() -> None:
+        async with (
+            provider(Reply(pieces, KINDS[wire])) as upstream,
+            in_process(confdir, upstream.port, after=[flows], dsml_mode=mode) as (port, _),
+        ):
+            assert (await once(port, PATHS[wire], request(wire))).body == made
+
+    run(check())
+    (flow,) = flows.seen
+    assert flow.response and flow.response.raw_content == made
+    assert kept.sides(flow) == (data, expected)
+    assert sum(size for _, size in kept.chunks_of(flow) or []) == len(data)
 
 
 def test_what_is_pushed_is_stored_where_bodies_are_stored(confdir: Path) -> None:
