@@ -71,7 +71,7 @@ class Answers:
 
     @property
     def shown(self) -> str:
-        return "".join([*self._join.said, *(kept.prose for kept in self._kept[self._told :])])
+        return "".join([self._join.said.text, *(kept.prose for kept in self._kept[self._told :])])
 
     def goes_by(self, data: bytes) -> bytes | None:
         """None: what is read is fed."""

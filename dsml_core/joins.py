@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from dsml_core.formats.wire import Body, dicts, make_id
+from dsml_core.pieces import Pieces
 
 
 class Join:
     """What the client has seen of one response. The bodies it returns are new objects."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []  # all text the client has
+        self.said = Pieces()  # all text the client has
         self._before: Body = {}  # usage of the answers before this one
         self._usage: Body = {}  # of this one
 
@@ -34,7 +35,7 @@ class Join:
     def seen(self, body: Body) -> None:
         """The client gets this frame."""
         if text := self.text(body):
-            self.said.append(text)
+            self.said.add(text)
 
     def numbered(self, body: Body) -> Body:
         """The frame with its place in the stream."""

@@ -239,7 +239,7 @@ class Outlet:
                 yield from self._spoken(part.choice.index, part, "".join(part.carry))
                 part.carry = []
             if part.empty:
-                part.owed[:0] = part.carry
+                part.owe_first("".join(part.carry))
                 part.carry = []
             if not part.carry:
                 self.carrying.remove(part)

@@ -16,8 +16,8 @@ from dsml_core.events import End, Event, Removed, Text, ToolCall
 from dsml_core.framing import Frame
 from dsml_core.natives import NativeCall
 from dsml_core.parser import Parser
+from dsml_core.pieces import Pieces
 
-_PIECES = 256  # small strings that are kept before they are joined
 LEAD_ROW = "E1"
 _SIGNS = ("\uff5c", "dsml")  # of the marker, which prose hardly ever has behind a bracket
 
@@ -71,11 +71,11 @@ class Part:
         self.item: Item | None = None
         self.fields: tuple[str, ...] = ()  # the wire's names of it
         self.fed = 0
-        self.said: list[str] = []  # what was fed, where it is no reasoning
+        self.said = Pieces()  # what was fed, where it is no reasoning
         self.waiting: deque[Delta] = deque()  # in the queue and not wholly decided
         self.swallowed: deque[str] = deque()
         self.carry: list[str] = []
-        self.owed: list[str] = []
+        self.owed = Pieces()
         self.taken: list[Removed] = []  # reported once it is sure that it stays out
         self.lead: list[Removed] = []  # the white space it begins with: goes if nothing else is left
         self.cuts: list[tuple[int, str]] = []  # what was taken out, and where in the part it began
@@ -83,7 +83,6 @@ class Part:
         self.begun = False  # no frame that opens it is to come
         self.started = False  # something other than white space is to be seen
         self.resolved = False  # all that came is decided, and nothing more is expected
-        self._joined = 0  # pieces of `said` that were joined
         self._decided = 0
         self._front = 0  # decided characters of swallowed[0]
         self._ahead = 0  # characters that went out before the parser had decided
@@ -155,12 +154,8 @@ class Part:
         self._note(text)
 
     def _note(self, text: str) -> None:
-        if self.reasoning:
-            return
-        self.said.append(text)
-        if len(self.said) - self._joined == _PIECES:
-            self.said[self._joined :] = ["".join(self.said[self._joined :])]
-            self._joined += 1
+        if not self.reasoning:
+            self.said.add(text)
 
     def close(self, end: End) -> list[Event]:
         """Have everything decided."""
@@ -192,18 +187,19 @@ class Part:
 
         Returns what cannot be put back, because the part is over for the client.
         """
-        owed, self.owed, self.taken = self.owed, [], []
+        owed, self.taken = self.owed.take(), []
         if self.resolved and not self.open and not queued:
-            return "".join(owed)
+            return owed
         self.cuts = []
-        self.carry += owed
-        self.started = self.started or any(not text.isspace() for text in owed)
+        if owed:
+            self.carry.append(owed)
+        self.started = self.started or bool(owed.strip())
         return ""
 
     @property
     def text(self) -> str:
         """All that was fed, where it is no reasoning."""
-        return "".join(self.said)
+        return self.said.text
 
     def show(self, delta: Delta) -> str | None:
         """The text a frame leaves with, None where that is what it came with."""
@@ -221,21 +217,29 @@ class Part:
             self.waiting.popleft()
             self.swallowed.append(delta.text[delta.place :])
         if self.empty:
-            self.owed[:0] = [*self.carry, *delta.kept]
+            self.owe_first("".join([*self.carry, *delta.kept]))
         if self.started or self.resolved:
             self.carry = []
         else:
             self.carry += delta.kept
         if not self.choice.refused:
-            self.owed += delta.cut
+            for text in delta.cut:
+                self.owed.add(text)
+
+    def owe_first(self, text: str) -> None:
+        """What was to be seen is not, after all: `text`, which stands before all that is owed."""
+        if text:
+            rest = self.owed.take()
+            self.owed.add(text + rest)
 
     def unsent(self) -> str:
         """The text whose frames have left without it."""
-        return "".join(self.owed + self.carry) + "".join(self.swallowed)[self._front :]
+        return self.owed.text + "".join(self.carry) + "".join(self.swallowed)[self._front :]
 
     def forget(self) -> None:
         """That text was sent."""
-        self.owed, self.carry, self.taken, self._front = [], [], [], 0
+        self.carry, self.taken, self._front = [], [], 0
+        self.owed.clear()
         self.swallowed.clear()
 
     def visible(self, text: str) -> str:
@@ -283,7 +287,10 @@ class Part:
         if self.swallowed:
             text = self.swallowed[0][self._front : self._front + length]
             self._front += len(text)
-            (self.carry if visible else self.owed).append(text)
+            if visible:
+                self.carry.append(text)
+            else:
+                self.owed.add(text)
             if self._front == len(self.swallowed[0]):
                 self.swallowed.popleft()
                 self._front = 0
