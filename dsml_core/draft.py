@@ -175,7 +175,7 @@ class Judge:
         if tool is None and self.tools is not None and self.policy.undeclared == "reject":
             return Verdict(False, marked, "R4", "the tool is not declared")
         if not self.policy.calls:
-            return Verdict(False, True, "R5", "the request forbids tool calls")
+            return Verdict(False, marked, "R5", "the request forbids tool calls")
         if tool is None and self.tools is not None:
             draft.rows.add("V13")
         return Verdict(True, True, draft.row, "", arguments)

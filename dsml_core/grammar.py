@@ -67,11 +67,12 @@ class Miss(Enum):
 
 _BAR = r"(?:[|\uff5c\u2016\\]|\u951d\u6ed0\u7d94)"  # N3: the third is the doubled bar's UTF-8 read as GBK
 _LT, _GT, _SLASH, _EQ = r"[<\uff1c]", r"[>\uff1e]", r"[/\uff0f]", r"[=\uff1d]"  # N1
+_SMART = r"\u201c\u201d\u201e\u2018\u2019\u201a\uff02\uff07"  # T3: quotes beyond ASCII
 # N1: white space, bars, and any sign beyond ASCII; never a letter, a bracket, a quote or `=`.
-_NOISE = r"(?:[\s|\\]|\u951d\u6ed0\u7d94|[^\w\x00-\x7f\uff1c\uff1e\uff0f\uff1d\u201c\u201d\u2018\u2019])"
+_NOISE = rf"(?:[\s|\\]|\u951d\u6ed0\u7d94|[^\w\x00-\x7f\uff1c\uff1e\uff0f\uff1d{_SMART}])"
 _WORD = rf"(?i:dsml)(?:(?:{_NOISE}|[-_])*+(?i:dsml)){{0,3}}+"  # N1
 _HEAD = rf"{_LT}{{1,4}}+{_NOISE}*+{_SLASH}?+{_NOISE}*+(?i:dsml)"  # N1: the start of any marked tag
-_AFTER_WORD = rf"(?:{_NOISE}|[-_])*+(?:[rR]:)?+"  # N1
+_AFTER_WORD = rf"(?:{_NOISE}|[-_])*+(?:[rR]\s*+:\s*+)?+"  # N1
 # W1, I2: any word may be a name, and that of a wrapper two
 _NAMED = r"(?:(?i:tool|function)[ \t](?i:calls?+)(?=[^A-Za-z0-9_=])|[A-Za-z][A-Za-z0-9_.:\-]*+)"
 # T3: a `<` inside an attribute value is data unless a marked tag could start there.
@@ -89,16 +90,16 @@ _VALUE = "|".join(
     (
         _quoted('"', '"'),
         _quoted("'", "'"),
-        _quoted("[\u201c\u201d]", '\u201c\u201d"'),
-        _quoted("[\u2018\u2019]", "\u2018\u2019'"),
-        r"(?:[^\s<>\uff1c\uff1e\"'\u201c\u201d\u2018\u2019=|\uff5c\u2016\\/]|/(?=[^\s>\uff1e]))++",
+        _quoted("[\u201c\u201d\u201e\uff02]", '\u201c\u201d\uff02"'),
+        _quoted("[\u2018\u2019\u201a\uff07]", "\u2018\u2019\uff07'"),
+        rf"(?:[^\s<>\uff1c\uff1e\"'{_SMART}=|\uff5c\u2016\\/]|/(?=[^\s>\uff1e]))++",
     )
 )
 _KEYS = ("name", "string", "type")  # N4
 # N1, N4: between attributes; behind a bar only one that tags have, else the bar has ended the tag
 _GAP = (
     rf"(?:{_NOISE}*+(?=(?:{'|'.join(_KEYS)})\s*+{_EQ})"
-    r"|(?:\s|[^\w\x00-\x7f\uff1c\uff1e\uff0f\uff1d\u201c\u201d\u2018\u2019\uff5c\u2016])*+)"
+    rf"|(?:\s|[^\w\x00-\x7f\uff1c\uff1e\uff0f\uff1d{_SMART}\uff5c\u2016])*+)"
 )
 _ATTR = rf"(?P<key>[A-Za-z_][\w.\-]*+)\s*+{_EQ}\s*+(?P<value>{_VALUE})"  # T3
 _ATTRS = rf"(?:{_GAP}(?:{_ATTR}))*+"  # T3
@@ -114,7 +115,7 @@ def _other_than(key: str) -> str:
 
 # N4: what stands behind a bar that ends a tag, neither noise nor an end nor an attribute as in `_GAP`
 _SOLID = (
-    r"(?:(?![nst])(?:[^\W\u951d]|[!-.:-=?@\[\]^`{}~\uff1c\uff1d\u201c\u201d\u2018\u2019])"
+    rf"(?:(?![nst])(?:[^\W\u951d]|[!-.:-=?@\[\]^`{{}}~\uff1c\uff1d{_SMART}])"
     rf"|{'|'.join(map(_other_than, _KEYS))})"
 )
 # N4: a bar in place of `>`, or no `>` at all before the next marked tag
@@ -127,8 +128,10 @@ _CLOSER = (  # N1: the slash behind a bar too, or behind the marker
     rf"{_LT}{_NOISE}*+(?:(?P<slash>{_SLASH}){_NOISE}*+{_CLOSED}"
     rf"|{_WORD}{_AFTER_WORD}(?P<slash>{_SLASH}){_NOISE}*+(?P<cname>{_NAMED}){_TERMINATOR})"
 )
+# V14: half an attribute, so that nobody can read what an invoke is called
+_GARBLED = rf"(?<=(?i:invoke))\s++{_EQ}?+\s*+[\"']?+[\w.:\-]*+[\"']?+\s*+{_EQ}?+\s*+{_GT}"
 # V1, T3, V12
-_OPENER = rf"{_WORD}{_AFTER_WORD}(?P<oname>{_NAMED})?+(?:{_ATTRS}{_TERMINATOR}|{_JUNK})"
+_OPENER = rf"{_WORD}{_AFTER_WORD}(?P<oname>{_NAMED})?+(?:{_ATTRS}{_TERMINATOR}|{_JUNK}|{_GARBLED})"
 _PLAIN = (  # B1, T2, T7, I5: without a marker
     rf"<\s{{0,8}}+(?:/\s*+(?P<pclose>tool_calls|function_calls|tool_call|calls|invoke|parameter)\s*+>"
     rf"|(?P<popen>tool_calls|function_calls|tool_call|calls)\s*+>"
@@ -170,10 +173,8 @@ UNFINISHED: Final = re.compile(  # V17
 _QUOTES: Final = {
     '"': '"',
     "'": "'",
-    "\u201c": '\u201c\u201d"',
-    "\u201d": '\u201c\u201d"',
-    "\u2018": "\u2018\u2019'",
-    "\u2019": "\u2018\u2019'",
+    **dict.fromkeys("\u201c\u201d\u201e\uff02", '\u201c\u201d\uff02"'),
+    **dict.fromkeys("\u2018\u2019\u201a\uff07", "\u2018\u2019\uff07'"),
 }
 _QUOTE_SIGNS: Final = "".join(_QUOTES)  # T3
 _OTHER_QUOTES: Final = _QUOTE_SIGNS.replace('"', "")

@@ -90,6 +90,7 @@ class Hold:
         self.standing = False
         self.spilled = False  # the hold was too long: it goes out until its invoke has closed
         self.exact = True  # all of the open block is canonical (R3)
+        self.wrapper = ""  # the name in its opener
         self.given_up = False  # the last invoke was too long to be one: its parameters are text like it (S2)
         self.thought = False  # it stands in reasoning or in an open <think>, and counts only if it ends the text (T17)
         self.second = False  # the text has ended once: no fence, CDATA or JSON string protects any more (T16)

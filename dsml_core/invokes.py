@@ -139,11 +139,13 @@ def _leave(hold: Hold, end: int) -> None:
 def accept_waiting(hold: Hold, tag: Tag, offset: int) -> None:
     """A block closer behind unmarked invokes: they were in a block whose opener was lost."""
     waiting, hold.waiting = hold.waiting, []
+    kept = []
     for draft, body_end in waiting:
         draft.rows.add("B1")
         draft.marked = draft.marked or tag.marked
         settle(hold, draft, body_end, min(hold.tape.end, _end_of(hold, draft, waiting, offset)))
-    hold.enter_tail(Tail.RESIDUE if hold.out.done >= offset or waiting else Tail.QUOTED, offset + tag.length)
+        kept.append(hold.tail is Tail.QUOTED)
+    hold.enter_tail(Tail.QUOTED if all(kept) else Tail.RESIDUE, offset + tag.length)
 
 
 def _end_of(hold: Hold, draft: Draft, waiting: list[tuple[Draft, int]], offset: int) -> int:

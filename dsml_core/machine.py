@@ -6,12 +6,15 @@ Actions move offsets and decide text; they never see how the text was cut.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
 from dsml_core import blocks, invokes, params, tails
 from dsml_core.grammar import Kind, Tag
 from dsml_core.hold import Hold, State
+
+_SPACED: Final = re.compile("[|\uff5c] \\w")  # R3
 
 Action = Callable[[Hold, Tag, int], None]
 TABLE: Final[dict[tuple[State, Kind], Action]] = {
@@ -57,7 +60,19 @@ def take(hold: Hold, tag: Tag, offset: int) -> bool:
     if action is None:
         return False
     hold.cursor = offset + tag.length
+    if hold.strict:
+        hold.exact = _keeps_grammar(hold, tag, offset)
     hold.standing = hold.standing or tag.marked
     hold.saw_syntax = hold.saw_syntax or tag.marked or tag.kind in (Kind.BLOCK_OPEN, Kind.BLOCK_CLOSE)
     action(hold, tag, offset)
     return True
+
+
+def _keeps_grammar(hold: Hold, tag: Tag, offset: int) -> bool:
+    """R3: one official grammar throughout, `calls` with a blank in front of all names, or another wrapper without."""
+    spaced = _SPACED.search(hold.tape.cut(offset, offset + tag.length)) is not None
+    if tag.kind is Kind.BLOCK_OPEN:
+        hold.wrapper = tag.name
+    same = spaced is (hold.wrapper == "calls") and (tag.kind is not Kind.BLOCK_CLOSE or tag.name == hold.wrapper)
+    first = tag.kind is Kind.BLOCK_OPEN and hold.state in (State.PROSE, State.TAIL)
+    return same and (hold.exact or first)

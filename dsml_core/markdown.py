@@ -247,6 +247,8 @@ class CodeSpan:
 
     def __init__(self, run: int) -> None:
         self._close = re.compile(rf"(?<!`)`{{{run}}}(?=[^`])")
+        # A fence that was opened in the middle of a line, which is none: its end shows what was meant.
+        self._fence = re.compile(rf"[ \t]*`{{{run}}}[ \t\r]*") if run >= 3 else None
         self._line_start = -1  # the first line is one that had begun before
         self._scanned = 0
 
@@ -260,6 +262,10 @@ class CodeSpan:
         while True:
             stop = text.find("\n", self._scanned)
             whole = stop >= 0
+            if self._fence and self._line_start >= 0:
+                fence = self._fence.fullmatch(text, self._line_start, stop if whole else len(text))
+                if fence is not None:
+                    return (True, fence.end()) if whole else None
             if self._line_start >= 0 and not self._open_line(text, stop if whole else len(text), whole):
                 return None
             if self._line_start >= 0 and self._breaks(text, stop if whole else len(text), whole):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dsml_core import invokes, tails
 from dsml_core.draft import Draft, Param
-from dsml_core.grammar import Kind, Tag
+from dsml_core.grammar import CLOSERS, Kind, Tag
 from dsml_core.hold import Hold, State
 from dsml_core.value import OpenValue, Weak
 
@@ -23,7 +23,9 @@ def open_param(hold: Hold, tag: Tag, offset: int) -> None:
         _self_closing_param(hold, tag, name, offset)
         return
     string = tag.attrs["string"].strip().lower() == "true" if typed else None
-    hold.value = OpenValue(name, string, offset, end, tag.marked, hold.second)
+    tool = hold.judge.tool(draft.name) if draft is not None else None
+    names = tool.properties if tool is not None and tool.properties else None
+    hold.value = OpenValue(name, string, offset, end, tag.marked, names, hold.second)
     hold.state = State.VALUE
 
 
@@ -118,7 +120,7 @@ def _open_wrapped(hold: Hold, value: OpenValue, offset: int) -> None:
 
 
 def end_at(hold: Hold, weak: Weak) -> None:
-    """The value ends at a closer that stood in it; what follows is read again."""
+    """The value ends at a tag that stood in it; what follows is read again."""
     closed = weak.tag.kind is Kind.PARAM_CLOSE
     if hold.spilled:
         hold.value = None
@@ -129,4 +131,4 @@ def end_at(hold: Hold, weak: Weak) -> None:
         return
     # V11: a nameless closer closes what is open, and that is the parameter
     end = weak.end if closed or not weak.tag.name else weak.at
-    end_value(hold, weak.at, end, closed=closed or hold.draft is None)
+    end_value(hold, weak.at, end, closed=closed or (hold.draft is None and weak.tag.kind in CLOSERS))

@@ -36,7 +36,8 @@ def leave_tail(hold: Hold, offset: int) -> None:
 
 def end_tail(hold: Hold, offset: int) -> None:
     """Decide the run; text up to `offset` follows it."""
-    if hold.tail_end is not None and (hold.tail is Tail.RESIDUE or not hold.judge.policy.calls):
+    forbidden = hold.standing and not hold.judge.policy.calls
+    if hold.tail_end is not None and (hold.tail is Tail.RESIDUE or forbidden):
         hold.strip(hold.tail_end, "T8", "closers behind a block")
     hold.out.text(offset)
     hold.tail_end = None

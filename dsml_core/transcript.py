@@ -18,6 +18,7 @@ from dsml_core.prompts import note
 
 # One literal character first, and no letter before the word: both keep it fast on source code.
 _SUSPECT: Final = re.compile("<[^<A-Za-z]*+(?:[dD][sS][mM][lL]|[iI][nN][vV][oO][kK][eE])")
+_BARE: Final = re.compile("(?:\\A|\n)[ \t]*[/\uff0f]?[ \t]*[|\uff5c\u2016\\\\\u951d\u6ed0\u7d94]+[ \t]*(?i:dsml)")
 _PASSES: Final = 8  # readings of a repaired text until nothing comes of it any more; real ones need one
 
 
@@ -91,10 +92,15 @@ def _is_quoted(run: Sequence[Removed], quoted: tuple[str, ...]) -> bool:
 
 
 def may_leak(text: str) -> bool:
-    """False where the text cannot hold leaked markup: all of it has the marker's word, or an invoke, behind a `<`."""
+    """False where the text cannot hold leaked markup.
+
+    All of it has the marker's word, or an invoke, behind a `<`, or the word behind a bar at a line start (N2).
+    """
     if "\uff1c" in text:
         text = text.replace("\uff1c", "<")
-    return "<" in text and _SUSPECT.search(text) is not None
+    if "<" in text and _SUSPECT.search(text) is not None:
+        return True
+    return ("DSML" in text or "dsml" in text) and _BARE.search(text) is not None
 
 
 def _with_notes(text: str, removed: Sequence[Removed]) -> str:

@@ -6,9 +6,11 @@ parameter closer comes before the next marked opener (T6, T7). Fences (T16) and 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Container
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dsml_core.grammar import CLOSERS, OPENERS, Kind, Tag
 from dsml_core.markdown import Fences
@@ -24,18 +26,20 @@ class Role(Enum):
 
 
 class Weak(NamedTuple):
-    """A closer in a value that may turn out to be its end."""
+    """A tag in a value that may turn out to be its end."""
 
     at: int
     tag: Tag
 
     @property
     def end(self) -> int:
-        """The offset behind the closer."""
+        """The offset behind the tag."""
         return self.at + self.tag.length
 
 
-_BOUNDS = frozenset({Kind.BLOCK_OPEN, Kind.INVOKE_OPEN, Kind.PARAM_OPEN})
+_BOUNDS: Final = frozenset({Kind.BLOCK_OPEN, Kind.INVOKE_OPEN, Kind.PARAM_OPEN})
+_BEHIND: Final = {Kind.BLOCK_OPEN: Kind.INVOKE_OPEN, Kind.INVOKE_OPEN: Kind.PARAM_OPEN}
+_LINE_START: Final = re.compile(r"\n[ \t]*\Z")
 
 
 @dataclass(slots=True)
@@ -52,12 +56,14 @@ class OpenValue:
     opener: int
     start: int
     marked: bool
+    names: Container[str] | None = None  # of the tool's parameters, None where they are not known
     eager: bool = False
     cdata: bool | None = None
     blank: bool = True
     weak: Weak | None = None
     loose: Weak | None = None
     skipped: Weak | None = None  # the first closer that only its protection made data (T16)
+    _again: Weak | None = None  # an opener that is data, unless what belongs in it follows directly
     _first: str = ""
     _last: str = ""
     _shown: int = 0  # parameters that are open in the CDATA
@@ -88,7 +94,7 @@ class OpenValue:
         if (fenced or spilled) and self._in_its_fence(tag):
             return self._skip(tag, at)
         if tag.kind in _BOUNDS:
-            return Role.NEXT if tag.marked else Role.DATA
+            return Role.NEXT if tag.marked and self._bounds(tag, at) else Role.DATA
         if tag.kind is Kind.PARAM_CLOSE and (tag.marked or closed or not self.marked):
             return Role.END
         if tag.kind in CLOSERS and (self.weak is None or closed) and self._counts(tag):
@@ -96,14 +102,34 @@ class OpenValue:
             return Role.NEXT if self.eager or closed else Role.DATA
         return Role.DATA
 
+    def _bounds(self, tag: Tag, at: int) -> bool:
+        """V11, T2: a marked opener in the value shows that this had no closer, unless the model may have meant it as
+        data: a block opener before anything but an invoke, and in the middle of a line an invoke opener before
+        anything but a parameter, or a parameter that the tool does not have.
+        """
+        again, self._again = self._again, None
+        if again is not None and tag.kind is _BEHIND[again.tag.kind] and self._follows(again, at):
+            self.weak = again
+        new_line = _LINE_START.search(self._last) is not None and tag.kind is not Kind.BLOCK_OPEN
+        if self.weak is not None or new_line:
+            return True
+        if tag.kind is Kind.PARAM_OPEN:
+            return self.blank or self.names is None or tag.attrs.get("name", "").strip() in self.names
+        self._again = Weak(at, tag)
+        return False
+
+    def _follows(self, weak: Weak, at: int) -> bool:
+        """Only white space stands between `weak` and the tag at `at`."""
+        gap = at - weak.end
+        return gap <= LOOK_BACK and not self._last[len(self._last) - gap :].strip()
+
     def _ends_cdata(self, tag: Tag, at: int) -> bool:
         """T14: a closer without an opener, and directly behind it the next parameter: this CDATA was never closed."""
         weak, self.weak = self.weak, None
         if self.marked and not tag.marked:
             return False
         if tag.kind is Kind.PARAM_OPEN:
-            gap = at - weak.end if weak is not None else LOOK_BACK + 1
-            if gap <= LOOK_BACK and not self._last[len(self._last) - gap :].strip():
+            if weak is not None and self._follows(weak, at):
                 self.weak = weak
                 return True
             self._shown += 1

@@ -169,8 +169,9 @@ def _put(said: Any, atoms: Sequence[Atom]) -> Body:
 def _put_finish(choice: Body, atoms: Sequence[Atom]) -> Body:
     finish = next((atom for atom in atoms if isinstance(atom, Finish)), None)
     reason = choice.get("finish_reason") if finish is not None else None
-    if finish is not None and finish.called and reason != "function_call":
-        reason = _TOOL_FINISH
+    if finish is not None and finish.called:
+        legacy = reason == "function_call" and not any(isinstance(insert, Call) for insert in finish.before)
+        reason = reason if legacy else _TOOL_FINISH
     new = {**choice, "finish_reason": reason}
     if new.get("logprobs") and any(isinstance(atom, Delta) and atom.shown is not None for atom in atoms):
         new["logprobs"] = None  # they tell the tokens of the text that is gone
