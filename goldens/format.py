@@ -154,7 +154,7 @@ def loads(text: str) -> Golden:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise GoldenError(f"not JSON: {error}") from None
+        raise GoldenError(f"damaged or only half written: {error}") from None
     top = _Object(value, "")
     if value.get("format") != FORMAT:
         raise GoldenError(f"format: must be {FORMAT!r}")

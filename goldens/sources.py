@@ -10,10 +10,11 @@ from pathlib import Path
 
 from addon.reading import guess_wire
 from goldens import har
-from goldens.format import GoldenError, loads
+from goldens.format import FORMAT, GoldenError, loads
 from goldens.seen import Seen, seen
 from goldens.store import read_file
 
+_GOLDEN = re.compile(rf'\s*{{\s*"format"\s*:\s*"{FORMAT}"')
 _FLOWS = re.compile(rb"\d{1,12}:")  # a netstring, as mitmproxy writes them
 
 
@@ -63,7 +64,7 @@ def _file(path: Path, wire: str | None) -> Iterator[Source]:
 def _from_bytes(data: bytes, wire: str | None) -> Iterator[tuple[str, Seen]]:
     text = data.decode("utf-8", "replace").removeprefix("\ufeff")
     value = _object(text)
-    if "format" in value:
+    if "format" in value or (not value and _GOLDEN.match(text)):
         golden = loads(text)
         yield "", Seen(golden, golden.expected.emitted if golden.expected else None)
     elif "log" in value:

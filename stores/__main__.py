@@ -9,4 +9,5 @@ if isinstance(sys.stdout, io.TextIOWrapper):
 try:
     sys.exit(main())
 except KeyboardInterrupt:
+    print("interrupted: each store is whole, as it was or repaired with its backup beside it", file=sys.stderr)
     sys.exit(130)

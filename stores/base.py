@@ -34,6 +34,12 @@ class Unreadable(StoreError):
     status = 3
 
 
+class Unsupported(StoreError):
+    """Known, and not dealt with here."""
+
+    status = 3
+
+
 class InUse(StoreError):
     """The client runs, or another repair does."""
 
@@ -72,7 +78,8 @@ class Message:
 
     `by_model`: `texts` are the model's, one for each text part; else they are all that a model could be quoting.
     `native`: it holds native calls, other than those a repair added. `tools`: what was declared where the store knows,
-    as for `Parser`. `end`: why it ended.
+    as for `Parser`. `end`: why it ended. `fault`: it is a piece of the store that cannot be read, and why, with its
+    place; its text is what stands there, as a model could be quoting that.
     """
 
     session: Session
@@ -82,6 +89,7 @@ class Message:
     native: bool = False
     tools: Any = None
     end: End = End.STOP
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +15,7 @@ from typing import Any, Final
 from stores.base import INTERRUPTED, Message, Session, Unreadable, Wanted, ended
 from stores.fixing import Fixer
 from stores.forms import Anthropic, Json, strings
-from stores.jsontext import dump_like, load
+from stores.jsontext import BOM, Line, dump_like, read_lines
 from stores.running import refuse_if_running
 from stores.single_file import SingleFile
 
@@ -40,11 +39,10 @@ class ClaudeJsonl(SingleFile):
     @classmethod
     def recognises(cls, path: Path) -> bool:
         with path.open("rb") as lines:
-            for raw in islice(lines, _LOOK):
-                with suppress(Unreadable):
-                    value = load(raw, "")
-                    if isinstance(value, dict) and "type" in value and ("sessionId" in value or "leafUuid" in value):
-                        return True
+            for line in read_lines(islice(lines, _LOOK), str(path)):
+                value = line.value
+                if isinstance(value, dict) and "type" in value and ("sessionId" in value or "leafUuid" in value):
+                    return True
         return False
 
     def sessions(self) -> Iterator[Session]:
@@ -56,16 +54,17 @@ class ClaudeJsonl(SingleFile):
             return
         self.progress.begin("reading", 2 * self.path.stat().st_size)
         natives = self._with_calls()
-        for number, raw, entry in self._lines():
-            self.progress.step(len(raw))
-            if (message := _message(session, number, entry, natives)) is not None:
+        for line in self._lines():
+            self.progress.step(len(line.raw))
+            if (message := _message(session, line, natives)) is not None:
                 yield message
 
     def _with_calls(self) -> set[str]:
         """The ids of the messages that hold native calls; those that a repair added are none."""
         found, last = set(), ""
-        for _, raw, entry in self._lines():
-            self.progress.step(len(raw))
+        for line in self._lines():
+            self.progress.step(len(line.raw))
+            entry = _entry(line)
             if self.is_added(entry):
                 found.discard(last)
             elif entry.get("type") == "assistant" and _FORM.native(_said(entry)):
@@ -77,8 +76,9 @@ class ClaudeJsonl(SingleFile):
         session = self._session()
         fixer, natives = Fixer(), self._with_calls()
         moved: dict[str, str] = {}  # whose children hang on an added entry now
-        for number, raw, entry in self._lines(blank=True):
-            message = _message(session, number, entry, natives) if session in wanted else None
+        for line in self._lines():
+            raw, entry = line.raw, _entry(line)
+            message = _message(session, line, natives) if session in wanted else None
             fix = fixer.fix(message) if message is not None else None
             new = {key: moved.get(value, value) if key in _PARENTS else value for key, value in entry.items()}
             if fix is None:
@@ -87,9 +87,9 @@ class ClaudeJsonl(SingleFile):
             said, *results = _FORM.repaired(_said(new), fix)
             yield dump_like({**new, "message": said}, raw), 1
             for result in results:
-                added = self._result(entry, result, number)
+                added = self._result(entry, result, line.number)
                 moved[entry["uuid"]] = added["uuid"]
-                yield _on_its_line(raw, dump_like(added, raw)), 0
+                yield _on_its_line(raw, dump_like(added, raw.removeprefix(BOM))), 0
 
     def _result(self, entry: Json, said: Json, number: int) -> Json:
         parent = entry.get("uuid")
@@ -106,42 +106,47 @@ class ClaudeJsonl(SingleFile):
         }
 
     def records(self) -> Iterator[Any]:
-        return (entry for _, _, entry in self._lines())
+        return (line.value if _entry(line) else line.exact for line in self._lines())
 
     def kept(self, record: Any) -> Any:
+        if not isinstance(record, dict):
+            return record
         kept = {key: value for key, value in record.items() if key not in _PARENTS}
         if record.get("type") == "assistant":
             kept["message"] = {key: value for key, value in _said(record).items() if key != "content"}
         return kept
 
     def is_added(self, record: Any) -> bool:
+        if not isinstance(record, dict):
+            return False
         return record.get("toolUseResult") == _ERROR and _FORM.is_result(record.get("message"))
 
     def refuse_if_in_use(self) -> None:
-        folders = {Path(str(entry["cwd"])) for _, _, entry in islice(self._lines(), _LOOK) if "cwd" in entry}
+        entries = map(_entry, islice(self._lines(), _LOOK))
+        folders = {Path(str(entry["cwd"])) for entry in entries if "cwd" in entry}
         refuse_if_running("claude", lambda process: process.folder in folders)
 
     def _session(self) -> Session:
         title = ""
-        for _, _, entry in islice(self._lines(), _LOOK):
+        for entry in map(_entry, islice(self._lines(), _LOOK)):
             said = _said(entry).get("content")
             if entry.get("type") == "user" and isinstance(said, str):
                 title = " ".join(said.split())[:60]
                 break
         return Session(self.stem, title, self.path.stat().st_mtime)
 
-    def _lines(self, *, blank: bool = False) -> Iterator[tuple[int, bytes, Json]]:
-        """Number, bytes and entry of each line; `blank`: also of blank ones, which hold nothing."""
+    def _lines(self) -> Iterator[Line]:
         with self.path.open("rb") as lines:
-            for number, raw in enumerate(lines, 1):
-                if not raw.strip():
-                    if blank:
-                        yield number, raw, {}
-                    continue
-                entry = load(raw, f"{self.path}, line {number}")
-                if not isinstance(entry, dict):
-                    raise Unreadable(f"{self.path}, line {number}: not an entry of a session")
-                yield number, raw, entry
+            for line in read_lines(lines, str(self.path)):
+                if line.fault or isinstance(line.value, dict) or not line.raw.strip():
+                    yield line
+                else:
+                    yield line.unfit(f"{self.path}, line {line.number}: not an entry of a session")
+
+
+def _entry(line: Line) -> Json:
+    """The entry in a line; empty where there is none."""
+    return line.value or {}
 
 
 def _said(entry: Json) -> Json:
@@ -153,8 +158,11 @@ def _message_id(entry: Json) -> str:
     return str(_said(entry).get("id") or entry.get("uuid"))
 
 
-def _message(session: Session, number: int, entry: Json, natives: set[str]) -> Message | None:
-    id = str(entry.get("uuid", f"line {number}"))
+def _message(session: Session, line: Line, natives: set[str]) -> Message | None:
+    if line.fault:
+        return Message(session, f"line {line.number}", False, (line.text,), fault=line.fault)
+    entry = _entry(line)
+    id = str(entry.get("uuid", f"line {line.number}"))
     if entry.get("type") == "assistant":
         said = _said(entry)
         native, end = _message_id(entry) in natives, ended(said.get("stop_reason"))

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from stores import detect, show
-from stores.base import Fix, NotWritten, Session, Store, StoreError, Unreadable, Wanted
+from stores.base import Fix, Message, NotWritten, Session, Store, StoreError, Unreadable, Wanted
 from stores.fixing import fixes
 from stores.progress import Output, output
+from stores.words import many
 
 LEAKS: Final = 1
 _NAME: Final = "repair_transcript.py"
@@ -82,7 +83,7 @@ class Run:
         self.wanted = Wanted(frozenset(given.session), given.since)
         self.status = 0
         self._unknown = set(given.session)
-        self._messages = self._calls = 0
+        self._sessions = self._others = self._messages = self._calls = 0
         self._rows: Counter[str] = Counter()
 
     def guarded(self, path: Path, otherwise: type[StoreError], work: Callable[[Path], None]) -> None:
@@ -94,27 +95,25 @@ class Run:
         except BrokenPipeError:
             raise
         except OSError as error:
-            self._fail(path, otherwise(f"{path}: {error}"))
+            self._fail(path, otherwise(f"{error.filename or path}: {error.strerror or error}"))
 
     def undo(self, backup: Path) -> None:
         store, left = detect.undo(backup)
-        changed = f"; {left} of its changes were left, the client changed them since" if left else ""
+        changed = f"; {many(left, 'change was', 'changes were')} left, as the client made others since" if left else ""
         self._tell(f"{store}: undone{changed}", "undo", store=str(store), left=left)
 
     def all_at(self, path: Path) -> None:
-        for store in detect.find(path, self.given.store, self.out):
+        for store in detect.find(path, self.given.store, self.out, lambda text: self._note(path, text)):
             self.guarded(store.path, Unreadable, lambda _, store=store: self._one(store))  # type: ignore[misc]
 
     def end(self) -> None:
         """What it has come to, in all."""
         for id in sorted(self._unknown):
             self._fail(Path(), Unreadable(f"there is no session {id}"))
-        clean = "nothing leaks" if self.status == 0 else "nothing leaks in what could be read"
         self._tell(
-            f"{self._messages} messages leak, {self._calls} calls are missing: {show.counts(self._rows)}"
-            if self._messages
-            else clean,
+            self._outcome(),
             "total",
+            sessions=self._sessions,
             messages=self._messages,
             calls=self._calls,
             rows=self._rows,
@@ -122,12 +121,24 @@ class Run:
         if self._messages and not (self.given.write or self.given.list):
             self._tell("nothing was written; --write repairs", "dry-run")
 
+    def _outcome(self) -> str:
+        if self._messages:
+            leaks = many(self._messages, "message leaks", "messages leak")
+            missing = many(self._calls, "call is missing", "calls are missing")
+            return f"{leaks}, {missing}: {show.counts(self._rows)}"
+        if self._sessions:
+            read = "" if self.status == 0 else "what could be read of "
+            return f"nothing leaks in {read}{many(self._sessions, 'session')}"
+        others = (
+            f": {many(self._others, 'session is', 'sessions are')} not among those asked for" if self._others else ""
+        )
+        return f"nothing was looked at{others}"
+
     def _one(self, store: Store) -> None:
         self._tell(f"{store.path} ({store.kind})", "store", store=str(store.path), kind=store.kind)
         for notice in store.notices():
-            self._tell(f"note: {notice}", "notice", store=str(store.path), notice=notice)
-        if self._unknown:
-            self._unknown -= {session.id for session in store.sessions()}
+            self._note(store.path, notice)
+        self._select(store)
         before = self._messages
         (self._list if self.given.list else self._show)(store)
         if self._messages == before or self.given.list:
@@ -140,6 +151,19 @@ class Run:
         except OSError as error:
             raise NotWritten(f"{store.path}: {error}; nothing was changed") from None
         self._tell(f"written; --undo {backup}", "written", store=str(store.path), backup=str(backup))
+
+    def _note(self, path: Path, text: str) -> None:
+        self._tell(f"note: {text}", "notice", store=str(path), notice=text)
+
+    def _select(self, store: Store) -> None:
+        """Count the sessions that were asked for, and the others."""
+        asked = others = 0
+        for session in store.sessions():
+            self._unknown.discard(session.id)
+            asked += session in self.wanted
+            others += session not in self.wanted
+        self._sessions += asked
+        self._others += others
 
     def _show(self, store: Store) -> None:
         session: Session | None = None
@@ -163,11 +187,22 @@ class Run:
             self._tell(show.listed(session, messages, rows), "session", **facts, messages=messages, rows=rows)
 
     def _counted(self, store: Store) -> Iterator[Fix]:
-        for fix in fixes(store.messages(self.wanted)):
+        for fix in fixes(self._read(store)):
             self._messages += 1
             self._calls += len(fix.calls)
             self._rows.update(fix.rows)
             yield fix
+
+    def _read(self, store: Store) -> Iterator[Message]:
+        """The messages; at their end what could not be read of them is told."""
+        first, count = "", 0
+        for message in store.messages(self.wanted):
+            if message.fault:
+                first, count = first or message.fault, count + 1
+            yield message
+        if count:
+            more = f" (and {many(count - 1, 'other line')})" if count > 1 else ""
+            self._fail(store.path, Unreadable(f"{first}{more}; it stays as it is"))
 
     def _tell(self, line: str, event: str, **facts: Any) -> None:
         self.out.say(show.as_json(event, **facts) if self.given.json else line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from dsml_core.formats.wire import make_id
 from dsml_core.transcript import Repaired
@@ -31,6 +31,9 @@ class Form(Protocol):
     def shows(self, message: Json) -> bool:
         """Whether the message can only be of this form."""
 
+    def shows_body(self, rest: Json) -> bool:
+        """Whether a request body can only be of this form, by what it holds besides its messages."""
+
 
 class OpenAI(Form):
     def texts(self, message: Json) -> tuple[str, ...]:
@@ -53,7 +56,15 @@ class OpenAI(Form):
         return isinstance(message, dict) and message.get("role") == "tool" and message.get("content") == INTERRUPTED
 
     def shows(self, message: Json) -> bool:
-        return self.native(message) or message.get("role") in ("tool", "system", "developer", "function")
+        if self.native(message) or message.get("role") in ("tool", "system", "developer", "function"):
+            return True
+        answers_nothing = message["role"] == "assistant" and "content" in message and message["content"] is None
+        return answers_nothing or _has_type(message, ("image_url", "input_audio", "file", "refusal"))
+
+    def shows_body(self, rest: Json) -> bool:
+        tools = rest.get("tools")
+        wrapped = isinstance(tools, list) and any(isinstance(tool, dict) and "function" in tool for tool in tools)
+        return wrapped or "functions" in rest or "stream_options" in rest or "max_completion_tokens" in rest
 
 
 class Anthropic(Form):
@@ -61,7 +72,7 @@ class Anthropic(Form):
         return _texts(message.get("content"))
 
     def native(self, message: Json) -> bool:
-        return any(block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use") for block in _blocks(message))
+        return _has_type(message, ("tool_use", "server_tool_use", "mcp_tool_use"))
 
     def repaired(self, message: Json, fix: Fix) -> list[Json]:
         content = _with_texts(message["content"], fix.parts)
@@ -88,7 +99,26 @@ class Anthropic(Form):
         )
 
     def shows(self, message: Json) -> bool:
-        return any(block.get("type") in ("tool_use", "tool_result", "thinking") for block in _blocks(message))
+        types = ("tool_result", "thinking", "redacted_thinking", "image", "document")
+        return self.native(message) or _has_type(message, types)
+
+    def shows_body(self, rest: Json) -> bool:
+        tools = rest.get("tools")
+        plain = isinstance(tools, list) and any(isinstance(tool, dict) and "input_schema" in tool for tool in tools)
+        return plain or "system" in rest or "anthropic_version" in rest or "stop_sequences" in rest
+
+
+class Either(OpenAI):
+    """Reads both forms."""
+
+    def native(self, message: Json) -> bool:
+        return super().native(message) or _ANTHROPIC.native(message)
+
+    def is_result(self, message: Any) -> bool:
+        return super().is_result(message) or _ANTHROPIC.is_result(message)
+
+
+_ANTHROPIC: Final = Anthropic()
 
 
 def strings(value: Any) -> Iterator[str]:
@@ -107,6 +137,10 @@ def strings(value: Any) -> Iterator[str]:
 def _blocks(message: Json) -> list[Json]:
     content = message.get("content")
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def _has_type(message: Json, types: Sequence[str]) -> bool:
+    return any(block.get("type") in types for block in _blocks(message))
 
 
 def _is_text(block: Any) -> bool:

@@ -32,12 +32,12 @@ class OpenCodeFiles(Store):
     kind = "opencode-files"
 
     def __init__(self, path: Path, progress: Progress | None = None) -> None:
-        super().__init__(_storage(path) or path, progress)
+        super().__init__(storage_in(path) or path, progress)
         self._parts = self.path / "part"
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
-        return _storage(path) is not None
+        return storage_in(path) is not None
 
     def sessions(self) -> Iterator[Session]:
         self._check_version()
@@ -167,12 +167,18 @@ class OpenCodeFiles(Store):
             shutil.copymode(folder.path, new / folder.name)
 
     def _check_version(self) -> None:
-        version = self.path / "migration"
-        if not version.exists() or version.read_bytes().strip() not in _VERSIONS:
-            raise Unreadable(f"{self.path}: not OpenCode's files in a version this program knows (file migration)")
+        file = self.path / "migration"
+        if not file.is_file():
+            raise Unreadable(f"{file}: this file of OpenCode is missing; it tells the version of the others")
+        version = file.read_bytes().strip()
+        if version not in _VERSIONS:
+            raise Unreadable(
+                f"{file}: version {version[:20].decode(errors='replace')!r} is not known, only 1 and 2 are"
+            )
 
 
-def _storage(path: Path) -> Path | None:
+def storage_in(path: Path) -> Path | None:
+    """The folder `storage` that `path` is or holds."""
     for folder in (path, path / "storage"):
         if (folder / "message").is_dir() and (folder / "part").is_dir():
             return folder

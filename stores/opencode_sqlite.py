@@ -18,6 +18,7 @@ from stores.base import InUse, Message, NotWritten, Session, Store, Unreadable, 
 from stores.fixing import Fixer, fixes
 from stores.opencode_parts import Stored, data_folder
 from stores.running import refuse_if_running
+from stores.words import many
 
 _HEADER: Final = b"SQLite format 3\0"
 _COLUMNS: Final = {
@@ -52,7 +53,7 @@ class OpenCodeSqlite(Store):
                 query = f"SELECT count(*) FROM session_message WHERE type = 'assistant' AND {_MARKED.format('data')}"
                 ((count,),) = db.execute(query)
                 if count:
-                    yield f"{count} messages of OpenCode 2 (table session_message) may hold markup; they are not read"
+                    yield f"not read: {many(count, 'message')} of OpenCode 2 that may hold markup (session_message)"
 
     def rewrite(self, wanted: Wanted) -> Path:
         with _alone(self.path) as db:
@@ -179,11 +180,14 @@ def _columns(db: sqlite3.Connection, table: str) -> set[str]:
 
 
 def _check_schema(db: sqlite3.Connection, path: Path) -> None:
-    for table, columns in _COLUMNS.items():
-        if _columns(db, table) != columns:
-            raise Unreadable(f"{path}: not a database of OpenCode in a version this program knows (table {table})")
-    if not _columns(db, "session") >= _SESSION:
-        raise Unreadable(f"{path}: not a database of OpenCode in a version this program knows (table session)")
+    for table, known in {**_COLUMNS, "session": _SESSION}.items():
+        there = _columns(db, table)
+        if not there:
+            raise Unreadable(f"{path}: not a database of OpenCode, or of another version: there is no table {table}")
+        missing, other = known - there, there - known if table in _COLUMNS else set()
+        if missing or other:
+            words = [f"without {name}" for name in sorted(missing)] + [f"with {name}" for name in sorted(other)]
+            raise Unreadable(f"{path}: a version of OpenCode that is not known: table {table} {', '.join(words)}")
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any, Final
 
 from stores.base import INTERRUPTED, Fix, Session
+from stores.words import many
 
 SHOWN_BAR: Final = "\u00a6"
 _BARS: Final = re.compile("[\uff5c\u2016]|\\|(?=\\s*dsml)|(?<=dsml)\\|", re.IGNORECASE)
@@ -42,7 +43,7 @@ def session_line(session: Session) -> str:
 
 def listed(session: Session, messages: int, rows: Counter[str]) -> str:
     """A line of `--list`."""
-    return f"{session_line(session)}\n  {messages} messages: {counts(rows)}"
+    return f"{session_line(session)}\n  {many(messages, 'message')}: {counts(rows)}"
 
 
 def as_json(event: str, **facts: Any) -> str:
@@ -93,11 +94,11 @@ def _ends(run: list[str]) -> list[str]:
     if len(run) <= _RUN:
         return run
     half = _RUN // 2
-    return [*run[:half], f"{run[0][:4]}[{len(run) - 2 * half} more lines]", *run[-half:]]
+    return [*run[:half], f"{run[0][:4]}[{many(len(run) - 2 * half, 'more line')}]", *run[-half:]]
 
 
 def _shown(line: str) -> str:
     if len(line) > _WIDTH:
-        line = f"{line[:_WIDTH]} [{len(line) - _WIDTH} more characters]"
+        line = f"{line[:_WIDTH]} [{many(len(line) - _WIDTH, 'more character')}]"
     line = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in line)
     return _BARS.sub(SHOWN_BAR, line)

@@ -467,6 +467,7 @@ def test_what_has_no_expectation_cannot_be_checked(capsys: pytest.CaptureFixture
         (b"", "is no golden, flow file"),
         (b"\x00\xff\xfe", "is no golden, flow file"),
         (b"12:abc", "cannot be read after flow 0"),
+        (b'{"format": "dsml-golden", "version": 1, "wi', "damaged or only half written: Unterminated string"),
         (b'{"format": "dsml-golden"}', "version: None is not known here"),
     ],
 )

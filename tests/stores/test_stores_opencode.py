@@ -187,7 +187,7 @@ def test_messages_of_the_next_generation_are_told(tmp_path: Path) -> None:
         db.execute("CREATE TABLE session_message (id text PRIMARY KEY, type text, data text)")
         db.execute("INSERT INTO session_message VALUES ('1', 'assistant', ?)", (LEAK,))
     (notice,) = OpenCodeSqlite(path).notices()
-    assert notice.startswith("1 messages of OpenCode 2")
+    assert notice.startswith("not read: 1 message of OpenCode 2")
 
 
 def test_what_the_client_changed_since_is_left_by_undo(tmp_path: Path) -> None:
