@@ -85,12 +85,18 @@ def read_about(backup: Path) -> dict[str, Any]:
         raise Unreadable(f"{backup}: not a complete backup ({_ABOUT}: {error})") from None
     if not isinstance(about, dict) or about.get("version") != _VERSION:
         raise Unreadable(f"{backup}: a backup of another version of this program")
+    if not all(isinstance(about.get(fact), str) for fact in ("kind", "store")):
+        raise Unreadable(f"{backup}: not a complete backup ({_ABOUT}: kind or store is missing)")
     return about
 
 
 def read_changes(backup: Path) -> Iterator[Change]:
     """The changes, in the order they were made."""
     with (backup / _CHANGES).open(encoding="utf-8") as lines:
-        for line in lines:
-            change = json.loads(line)
-            yield change["key"], change["before"], change["after"]
+        for number, line in enumerate(lines, 1):
+            try:
+                change = json.loads(line)
+                found = change["key"], change["before"], change["after"]
+            except (ValueError, KeyError, TypeError):
+                raise Unreadable(f"{backup / _CHANGES}, line {number}: damaged, nothing was undone") from None
+            yield found

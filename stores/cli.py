@@ -95,7 +95,7 @@ class Run:
         except BrokenPipeError:
             raise
         except OSError as error:
-            self._fail(path, otherwise(f"{error.filename or path}: {error.strerror or error}"))
+            self._fail(path, otherwise(_told(error, path)))
 
     def undo(self, backup: Path) -> None:
         store, left = detect.undo(backup)
@@ -149,7 +149,7 @@ class Run:
         try:
             backup = store.rewrite(self.wanted)
         except OSError as error:
-            raise NotWritten(f"{store.path}: {error}; nothing was changed") from None
+            raise NotWritten(f"{_told(error, store.path)}; nothing was changed") from None
         self._tell(f"written; --undo {backup}", "written", store=str(store.path), backup=str(backup))
 
     def _note(self, path: Path, text: str) -> None:
@@ -213,6 +213,10 @@ class Run:
             self.out.say(show.as_json("error", store=str(path), status=error.status, message=str(error)))
         else:
             self.out.say(f"{_NAME}: {error}", sys.stderr)
+
+
+def _told(error: OSError, path: Path) -> str:
+    return f"{error.filename or path}: {error.strerror or error}"
 
 
 def _time(given: str) -> float:

@@ -83,7 +83,8 @@ def _in_folder(folder: Path, kind: str | None, progress: Progress, note: Callabl
         if list(found) == [CODEX]:
             raise Unsupported(f"{found[CODEX][0]}: {UNSUPPORTED}")
         wanted = f"a folder, and no store of the kind {kind}" if kind else "no store this program knows"
-        raise Unreadable(f"{folder}: {wanted}{f' that is read by its folder: {others}; {_CHOOSE}' if others else ''}")
+        there = f"; it holds {others}; {_CHOOSE}" if others else ""
+        raise Unreadable(f"{folder}: {wanted}{there}")
 
 
 _CHOOSE: Final = "to choose, give the path of one, or this folder and --store KIND"

@@ -14,7 +14,7 @@ from stores.opencode_files import OpenCodeFiles, storage_in
 from stores.opencode_sqlite import OpenCodeSqlite
 from stores.unsupported import is_rollout
 
-CODEX: Final = "codex"
+CODEX: Final = "Codex or Responses, not supported"
 _DATABASE: Final = "opencode.db"
 _OTHER_DATABASE: Final = "another database"
 
@@ -27,7 +27,7 @@ def stores_in(folder: Path, *, all_sessions: bool) -> tuple[dict[str, list[Path]
     """
     found: dict[str, list[Path]] = {}
     faults: list[str] = []
-    if (folder / _DATABASE).is_file():
+    if _DATABASE in os.listdir(folder) and (folder / _DATABASE).is_file():
         found[OpenCodeSqlite.kind] = [folder / _DATABASE]
     if (storage := storage_in(folder)) is not None:
         found[OpenCodeFiles.kind] = [storage]

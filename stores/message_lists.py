@@ -88,7 +88,7 @@ class MessageList(SingleFile):
     def sessions(self) -> Iterator[Session]:
         seen = None
         for entry in self._entries():
-            if entry.session != seen and not entry.is_blank:
+            if entry.value is not None and entry.session != seen:
                 seen = entry.session
                 yield seen
 

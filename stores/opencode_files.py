@@ -167,6 +167,8 @@ class OpenCodeFiles(Store):
             shutil.copymode(folder.path, new / folder.name)
 
     def _check_version(self) -> None:
+        if storage_in(self.path) is None:
+            raise Unreadable(f"{self.path}: not a folder of OpenCode's files")
         file = self.path / "migration"
         if not file.is_file():
             raise Unreadable(f"{file}: this file of OpenCode is missing; it tells the version of the others")

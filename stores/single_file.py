@@ -99,7 +99,7 @@ class SingleFile(Store):
             cls(path).refuse_if_in_use()
             if files.digest(path) == files.digest(copy):
                 return 0
-            if files.digest(path) != about["sha256"]:
+            if files.digest(path) != about.get("sha256"):
                 raise NotWritten(f"{path}: it changed since the repair, that would be lost; what it was is in {copy}")
             with files.beside(path) as old:
                 files.copy(copy, old)

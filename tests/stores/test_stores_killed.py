@@ -1,4 +1,4 @@
-"""A repair that is killed at any moment leaves the store as it was, or repaired; and the next one works."""
+"""A repair that is killed or interrupted at any moment leaves the store as it was, or repaired; the next one works."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,7 +36,8 @@ def in_child(work: Callable[[], object]) -> int:
     child = os.fork()
     if child == 0:
         try:
-            work()
+            with suppress(KeyboardInterrupt):
+                work()
         finally:
             os._exit(0)
     return child
@@ -95,11 +97,12 @@ def test_killed_at_a_random_moment(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_killed_at_a_random_line(store: Store) -> None:
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
+def test_ended_at_a_random_line(store: Store, by: signal.Signals) -> None:
     """By lines run instead of time: short moments are hit as often as long ones."""
     store.put_back()
     read, write = os.pipe()
-    os.waitpid(in_child(lambda: os.write(write, b"%d" % lines_run(lambda: rewrite(store.path), sys.maxsize))), 0)
+    os.waitpid(in_child(lambda: os.write(write, b"%d" % lines_run(lambda: rewrite(store.path), sys.maxsize, by))), 0)
     total = int(os.read(read, 100))
     seen = set()
     chance = random.Random(store.path.name)
@@ -107,13 +110,13 @@ def test_killed_at_a_random_line(store: Store) -> None:
         store.put_back()
         # The last lines are those where it becomes the new one.
         line = total - number if number < TIMES // 2 else chance.randrange(total)
-        os.waitpid(in_child(lambda line=line: lines_run(lambda: rewrite(store.path), line)), 0)  # type: ignore[misc]
+        os.waitpid(in_child(lambda line=line: lines_run(lambda: rewrite(store.path), line, by)), 0)  # type: ignore[misc]
         seen.add(store.check())
     assert seen == {"old", "new"}
 
 
-def lines_run(work: Callable[[], None], until: int) -> int:
-    """How many lines of ours the work runs; this process is killed at the given one."""
+def lines_run(work: Callable[[], None], until: int, by: signal.Signals) -> int:
+    """How many lines of ours the work runs; at the given one this process gets a signal."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -124,7 +127,7 @@ def lines_run(work: Callable[[], None], until: int) -> int:
         if event == "line":
             count += 1
             if count == until:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), by)
         return trace
 
     sys.settrace(trace)
