@@ -10,7 +10,7 @@ from stores.backup import read_about
 from stores.base import Progress, Store, Unreadable, Unsupported
 from stores.claude_jsonl import ClaudeJsonl
 from stores.folder import CODEX, stores_in
-from stores.message_lists import AnthropicList, OpenAIList, UndecidedList
+from stores.message_lists import AnthropicList, MessageList, OpenAIList, form_of
 from stores.opencode_files import OpenCodeFiles
 from stores.opencode_sqlite import OpenCodeSqlite
 from stores.unsupported import UNSUPPORTED, is_rollout
@@ -19,7 +19,6 @@ from stores.words import many
 KINDS: Final[dict[str, type[Store]]] = {
     store.kind: store for store in (OpenCodeSqlite, OpenCodeFiles, ClaudeJsonl, AnthropicList, OpenAIList)
 }
-_OF_A_FILE: Final = (OpenCodeSqlite, ClaudeJsonl, AnthropicList, OpenAIList, UndecidedList)
 _OF_A_FOLDER: Final = (OpenCodeSqlite.kind, OpenCodeFiles.kind, ClaudeJsonl.kind)  # the first one there is read
 
 
@@ -54,13 +53,15 @@ def undo(backup: Path) -> tuple[Path, int]:
 def _kind_of(file: Path, kind: str | None) -> type[Store]:
     if file.stat().st_size == 0:
         raise Unreadable(f"{file}: the file is empty")
-    if kind in (None, ClaudeJsonl.kind) and is_rollout(file):
+    if kind == ClaudeJsonl.kind and is_rollout(file):
         raise Unsupported(f"{file}: {UNSUPPORTED}")
     if kind is not None:
         return KINDS[kind]
-    for store in _OF_A_FILE:
+    for store in (OpenCodeSqlite, ClaudeJsonl):
         if store.recognises(file):
             return store
+    if MessageList.recognises(file):
+        return form_of(file)
     raise Unreadable(f"{file}: not a store this program knows")
 
 

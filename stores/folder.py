@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from stores.backup import INFIX
-from stores.base import StoreError, Unsupported
+from stores.base import StoreError, Unsupported, Wanted
 from stores.claude_jsonl import ClaudeJsonl
-from stores.message_lists import form_of
+from stores.message_lists import MessageList, form_of
 from stores.opencode_files import OpenCodeFiles, storage_in
 from stores.opencode_sqlite import OpenCodeSqlite
-from stores.unsupported import is_rollout
 
 CODEX: Final = "Codex or Responses, not supported"
 _DATABASE: Final = "opencode.db"
@@ -61,13 +60,13 @@ def _kind_of(file: Path) -> str:
         return _OTHER_DATABASE if OpenCodeSqlite.recognises(file) else ""
     if file.suffix == ".jsonl" and ClaudeJsonl.recognises(file):
         return ClaudeJsonl.kind
+    if not MessageList.recognises(file):
+        return ""
     try:
-        if is_rollout(file):
-            return CODEX
         store = form_of(file)
-        next(store(file).sessions())
+        messages = store(file).messages(Wanted())
+        return store.kind if any(not message.fault for message in messages) else ""
     except Unsupported:
         return CODEX
     except StoreError:
         return ""
-    return store.kind

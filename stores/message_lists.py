@@ -75,15 +75,14 @@ class Entry:
 
 
 class MessageList(SingleFile):
-    """A file of messages in one form."""
+    """A file of messages in one form. Any file of JSON may be one; `form_of` tells which."""
 
     form: ClassVar[Form]
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
         with path.open("rb") as file:
-            begins_so = any(raw.removeprefix(BOM).lstrip().startswith((b"[", b"{")) for raw in _first_two(file))
-        return begins_so and form_of(path) is cls
+            return any(raw.removeprefix(BOM).lstrip().startswith((b"[", b"{")) for raw in _first_two(file))
 
     def sessions(self) -> Iterator[Session]:
         seen = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -204,6 +205,22 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == cli.LEAKS
+
+
+@pytest.mark.slow
+def test_an_interrupt_is_told(tmp_path: Path) -> None:
+    path = MAKERS["openai"](tmp_path, [Turn("assistant", LEAK)] * 5000)
+    before = content(tmp_path)
+    command = [sys.executable, "-m", "stores", "--write", str(path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert err == "interrupted: each store is whole, as it was or repaired with its backup beside it\n"
+    assert process.returncode == 130
+    assert content(tmp_path) == before
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
 @pytest.mark.slow

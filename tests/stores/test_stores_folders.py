@@ -64,6 +64,8 @@ def test_a_folder_of_files_that_must_be_given_by_name(asked: str | None, tmp_pat
     path = MAKERS["openai"](tmp_path, TURNS)
     put(tmp_path / "broken.json", "{")
     put(tmp_path / "settings.json", "{}")
+    put(tmp_path / "nothing.json", "[]")
+    put(tmp_path / "text.json", "Dear diary")
     _, _, err = run(capsys, tmp_path, *(["--store", asked] if asked else []))
     assert err.endswith(f"; it holds openai ({path}); {CHOOSE}\n")
 
