@@ -23,13 +23,14 @@ _NAME: Final = "repair_transcript.py"
 _ABOUT: Final = """
 Repairs tool calls that leaked into the text of stored sessions: the markup is cut, a short note stays in its place,
 and the call is added as one that was interrupted. Nothing is executed. Shows what it would do, unless told --write.
+Sessions of Codex and bodies of the Responses API are not supported.
 """
 _STATUS: Final = """
 status:
-  0  nothing leaks; or --write, --undo or --list did what was asked
+  0  nothing leaks, or nothing was changed since the date; or --write, --undo or --list did what was asked
   1  something leaks, and nothing was written
   2  wrong usage
-  3  a store is not known, of another version, or damaged
+  3  a store is not known, not supported, of another version, or damaged (maybe some lines alone); or it needs --store
   4  a store is in use
   5  writing failed; the store is as it was
 The highest counts where several stores were given.

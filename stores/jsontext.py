@@ -12,6 +12,7 @@ from typing import Any, Final
 from stores.base import Unreadable
 
 BOM: Final = codecs.BOM_UTF8
+_SPACE: Final = b" \t\r\n"
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 # JSON.stringify's way of writing comes first.
 _STYLES: Final[list[dict[str, Any]]] = [
@@ -69,7 +70,7 @@ def _line(number: int, raw: bytes, where: str) -> Line:
 def load(raw: bytes, where: str) -> Any:
     """The value of UTF-8 JSON, with or without a byte order mark; `Unreadable` names the place where it is none."""
     try:
-        return json.loads(raw.removeprefix(BOM).rstrip().decode())
+        return json.loads(raw.removeprefix(BOM).rstrip(_SPACE).decode())
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"{where}: damaged JSON ({_reason(error)})") from None
 
@@ -87,7 +88,7 @@ def _reason(error: ValueError | RecursionError) -> str:
 def dump_like(value: Any, raw: bytes) -> bytes:
     """`value` as JSON in the style of `raw`, or the nearest to it, white space and a mark around it included."""
     text = raw.decode()
-    core = text.strip("\ufeff \t\r\n")
+    core = text.removeprefix("\ufeff").strip(_SPACE.decode())
     before, _, after = text.partition(core)
     old = json.loads(core)
 

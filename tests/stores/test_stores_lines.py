@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import codecs
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from stores import detect
-from stores.base import NoProgress, Unreadable, Wanted
+from stores.base import NoProgress, NotWritten, Unreadable, Wanted
+from stores.claude_jsonl import ClaudeJsonl
 from stores.fixing import fixes
 from stores.jsontext import load
 from tests.stores.stored import LEAK, MAKERS, QUOTED, TURNS, Turn, content, put
@@ -23,6 +25,7 @@ DAMAGED = {
     b'{"type": "assistant", "message": {"role": "assis': "damaged JSON (column 43: it ends in the middle)",
     b'{"role": "user", "content': "damaged JSON (column 18: it ends in the middle)",
     b'{"role" "user"}': "damaged JSON (column 9: Expecting ':' delimiter)",
+    b'{"role": "user", "content": ""}\f': "damaged JSON (column 32: Extra data)",
     b"\0" * 9: "damaged JSON (column 1: Expecting value)",
     b'{"role": "user", "content": "\xff"}': "damaged JSON (no UTF-8 text, byte 30)",
     b"[" * 100_000 + b"1": "damaged JSON (",
@@ -65,6 +68,24 @@ def test_a_damaged_line_is_told_and_stays(line: bytes, place: int, kind: str, tm
     assert content(tmp_path) == repaired
     assert run(capsys, "--undo", backup)[0] == 0
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "written", [b"", b'{"type": "user"', b'{"type": "user"  ', b'{"type": "user"}', b'{"type": "user" \xff']
+)
+def test_a_damaged_line_that_was_written_otherwise_does_not_get_in(written: bytes, tmp_path: Path) -> None:
+    cut = b'{"type": "user" \xfe'
+    path, _ = with_line("claude-code", tmp_path, cut, -1)
+
+    class Careless(ClaudeJsonl):
+        def rewritten(self, wanted: Wanted) -> Iterator[tuple[bytes, int]]:
+            return ((written if raw == cut else raw, count) for raw, count in super().rewritten(wanted))
+
+    before = content(tmp_path)
+    with pytest.raises(NotWritten):
+        Careless(path).rewrite(Wanted())
+    assert content(tmp_path) == before
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_of_many_damaged_lines_the_first_is_told(tmp_path: Path, capsys: Out) -> None:
