@@ -32,7 +32,7 @@ def stores_in(folder: Path, *, all_sessions: bool) -> tuple[dict[str, list[Path]
         found[OpenCodeFiles.kind] = [storage]
     for file in _files(folder, faults, deep=all_sessions or not found):
         try:
-            kind = _kind_of(file)
+            kind = _kind_of(file) if file.is_file() else ""
         except OSError as error:
             faults.append(_fault(error))
             continue
@@ -47,7 +47,7 @@ def _files(folder: Path, faults: list[str], *, deep: bool) -> list[Path]:
         folders[:] = [name for name in folders if deep and INFIX not in name]
         suffixes = (".jsonl", ".json", ".db") if Path(place) == folder else (".jsonl",)
         found += [Path(place, name) for name in names if name.endswith(suffixes) and INFIX not in name]
-    return sorted(file for file in found if file.is_file() and file != folder / _DATABASE)
+    return sorted(file for file in found if file != folder / _DATABASE)
 
 
 def _fault(error: OSError) -> str:

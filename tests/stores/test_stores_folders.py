@@ -93,18 +93,19 @@ sys.exit(cli.main(sys.argv[1:]))
 
 def test_what_may_not_be_read_keeps_no_other_back(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
-    for name in ("open", "shut", "shut folder"):
+    for name in ("open", "shut", "shut folder", "names alone"):
         (tmp_path / name).mkdir()
         make_claude_code(tmp_path / name, TURNS)
     shut = make_claude_code(tmp_path / "shut", TURNS)
     shut.chmod(0)
     (tmp_path / "shut folder").chmod(0)
+    (tmp_path / "names alone").chmod(0o444)
     command = [sys.executable, "-c", AS_NOBODY, str(tmp_path), "--list"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 3
     assert f"{tmp_path / 'open'}/" in done.stdout
     assert "2 messages leak" in done.stdout
-    assert done.stderr == f"repair_transcript.py: {tmp_path}/shut folder: Permission denied (and 1 other place)\n"
+    assert done.stderr == f"repair_transcript.py: {tmp_path}/shut folder: Permission denied (and 2 other places)\n"
     done = subprocess.run([*command[:3], str(tmp_path / "shut folder")], cwd=ROOT, capture_output=True, text=True)
     assert done.stderr == f"repair_transcript.py: {tmp_path}/shut folder: Permission denied\n"
 
