@@ -26,13 +26,17 @@ class Kind(Protocol):
 
 
 class Switch:
-    expects = "on or off"
+    """Yes or no, in any letter case."""
+
+    expects = "on or off (or true, false, yes, no)"
 
     def parse(self, text: str) -> bool:
-        return {"on": True, "true": True, "off": False, "false": False}[text.lower()]
+        return {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}[text.lower()]
 
 
 class Choice:
+    """One of a few words, in any letter case."""
+
     def __init__(self, *values: str) -> None:
         self._values = values
         self.expects = " or ".join([", ".join(values[:-1]), values[-1]])

@@ -69,8 +69,8 @@ def start(confdir: Path, *arguments: str, environ: dict[str, str] | None = None)
     ("settings", "sentence"),
     [
         (["dsml_hold_limit=64k"], "dsml_hold_limit must be a whole number from 1 to 1073741824; it is '64k'"),
-        (["dsml_stream=maybe"], "dsml_stream must be on or off; it is 'maybe'"),
-        (["dsml_stream"], "dsml_stream must be on or off; it has no value"),
+        (["dsml_stream=maybe"], "dsml_stream must be on or off (or true, false, yes, no); it is 'maybe'"),
+        (["dsml_stream"], "dsml_stream must be on or off (or true, false, yes, no); it has no value"),
         (["dsml_mode=on", "dsml_body=off"], "dsml_mode must be repair, observe or off; it is 'on'"),
         (["dsml_stream=on", "dsml_stream=off"], "dsml_stream is given 2 times"),
         (["dsml_hold_limits=64"], "there is no option dsml_hold_limits; did you mean dsml_hold_limit?"),
