@@ -16,6 +16,7 @@ from mitmproxy import command, exceptions, flow, flowfilter
 from mitmproxy.http import HTTPFlow
 
 from addon.options import Settings
+from addon.report import place
 from goldens import making, store
 from goldens.flows import from_flow
 from goldens.seen import Seen
@@ -46,7 +47,7 @@ class Capture:
             except ValueError as error:
                 raise ValueError(f"dsml_capture_filter: {error}") from None
         if settings.capture and settings.capture != self._settings.capture:
-            _prepare(Path(settings.capture).expanduser())
+            _prepare(settings.capture)
         self._settings, self._matches = settings, matches
 
     def take(self, one: HTTPFlow) -> None:
@@ -59,7 +60,7 @@ class Capture:
             return
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, "dsml capture")
-        self._worker.submit(self._keep, seen, Path(self._settings.capture).expanduser(), self._settings.capture_redact)
+        self._worker.submit(self._keep, seen, place(self._settings.capture), self._settings.capture_redact)
 
     def end(self) -> None:
         """Returns when all that was taken is written."""
@@ -82,10 +83,10 @@ class Capture:
         if not path:
             raise exceptions.CommandError(_NO_FOLDER)
         try:
-            _prepare(Path(path).expanduser())
+            where = _prepare(path)
         except ValueError as error:
             raise exceptions.CommandError(str(error)) from None
-        return [self._capture(one, Path(path).expanduser()) for one in flows] or ["No flow is selected."]
+        return [self._capture(one, where) for one in flows] or ["No flow is selected."]
 
     def _capture(self, one: flow.Flow, folder: Path) -> str:
         seen = from_flow(one) if isinstance(one, HTTPFlow) else None
@@ -97,11 +98,14 @@ class Capture:
             return f"not captured: {_sentence(reason)}"
 
 
-def _prepare(folder: Path) -> None:
+def _prepare(folder: str) -> Path:
+    """The folder, which can be written to. Raises `ValueError` with a sentence for the user."""
     try:
-        store.prepare(folder)
+        where = place(folder)
+        store.prepare(where)
     except OSError as error:
         raise ValueError(f"cannot write to {error.filename or folder}: {error.strerror}") from None
+    return where
 
 
 def _write(seen: Seen, folder: Path, redact: bool) -> str:

@@ -76,6 +76,7 @@ def test_reads(name: str, text: str, value: Any) -> None:
         ("dsml_resume", "on", "dsml_resume must be a whole number from 0 to 10; it is 'on'"),
         ("dsml_resume_channel", "tool", "dsml_resume_channel must be system or user; it is 'tool'"),
         ("dsml_hoist_tools", "all", "dsml_hoist_tools must be on or off (or true, false, yes, no); it is 'all'"),
+        ("dsml_capture", "a\0b", "dsml_capture must be a path, or empty; it is 'a\\x00b'"),
         ("dsml_idle_flush", "nan", "dsml_idle_flush must be a number of seconds from 0 to 3600; it is 'nan'"),
         ("dsml_idle_flush", "-1", "dsml_idle_flush must be a number of seconds from 0 to 3600; it is '-1'"),
         ("dsml_idle_flush", "1s", "dsml_idle_flush must be a number of seconds from 0 to 3600; it is '1s'"),

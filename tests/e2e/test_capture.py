@@ -248,7 +248,8 @@ def test_a_refusal_is_said_without_the_text(confdir: Path, tmp_path: Path, caplo
         (["dsml_capture=/dev/null/x"], "dsml: cannot write to /dev/null/x: Not a directory"),
         (["dsml_capture=/proc/x"], "dsml: cannot write to /proc/x: "),
         (["dsml_capture_filter=~nothing"], "dsml: dsml_capture_filter: Invalid filter expression: '~nothing'"),
-        (["dsml_capture_redact=maybe"], "dsml: dsml_capture_redact must be on or off; it is 'maybe'"),
+        (["dsml_capture=~nobody-of-that-name/x"], "dsml: cannot write to ~nobody-of-that-name/x: Invalid argument"),
+        (["dsml_capture_redact=maybe"], "dsml: dsml_capture_redact must be on or off (or true, "),
     ],
 )
 def test_a_bad_option_stops_the_start_with_a_sentence(options: list[str], message: str, confdir: Path) -> None:
@@ -388,6 +389,9 @@ def test_the_command_writes_what_is_chosen(confdir: Path, tmp_path: Path) -> Non
             assert only(tmp_path / "two").received == b"".join(stream(CHAT, TEXT))
             with pytest.raises(exceptions.CommandError, match="cannot write to /dev/null/x"):
                 master.commands.call("dsml.capture", seen.flows, "/dev/null/x")
+            for name in ("~nobody-of-that-name/x", "a\0b"):
+                with pytest.raises(exceptions.CommandError, match=r"^cannot write to [^\0]+: Invalid argument$"):
+                    master.commands.call("dsml.capture", seen.flows, name)
             assert master.commands.call("dsml.capture", [], str(tmp_path)) == ["No flow is selected."]
 
     run(check())
