@@ -156,7 +156,8 @@ class Dsml:
         live.unmark(flow)
         wire = wire_of(flow.request.path) if flow.request.method == "POST" else None
         if wire is None:
-            logger.debug("dsml: untouched: %s %s", flow.request.method, flow.request.path.partition("?")[0])
+            asked = f"{flow.request.method} {flow.request.path.partition('?')[0]}"
+            logger.debug("dsml: untouched: %s", log.shown(asked))
             return
         exchange.attach(flow, Exchange(wire))
         if self.settings.mode == "repair" and (self.settings.stream or self.settings.body):
@@ -300,7 +301,8 @@ class Dsml:
             logger.warning("dsml: fault, the response went on without us", exc_info=pipe.fault)
         if pipe.broken:
             logger.warning("dsml: %s: the provider's content encoding is damaged: %s", pipe.report.wire, pipe.broken)
-        made = live.record(pipe, self.policy(current.context), flow.id, ended)
+        context = current.context
+        made = live.record(pipe, self.policy(context), flow.id, ended, context.tools or ())
         if made is None:
             return
         logger.log(logging.WARNING if pipe.report.faults else logging.INFO, "dsml: %s", made["line"])

@@ -10,7 +10,7 @@ import logging
 import os
 import stat
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from io import FileIO
 from typing import Any
@@ -37,14 +37,17 @@ Decision = dict[str, Any]
 Record = dict[str, Any]
 
 
-def record(pipe: Pipe, policy: Policy, flow_id: str, ended: str = "") -> Record | None:
-    """What was decided about a response, JSON-like and without the text of a message; None where nothing was."""
+def record(pipe: Pipe, policy: Policy, flow_id: str, ended: str = "", declared: Collection[str] = ()) -> Record | None:
+    """What was decided about a response, JSON-like and without the text of a message; None where nothing was.
+
+    `ended`: what mitmproxy says of a break. `declared`: the names of the tools in the request.
+    """
     report = pipe.report
     ended = log.shown(ended, _ENDED)
-    line = log.decision(report, observe=pipe.observe, held_seconds=pipe.held_seconds)
+    line = log.decision(report, observe=pipe.observe, held_seconds=pipe.held_seconds, declared=declared)
     if line is None:
         return None
-    decisions = list(_decisions(report))
+    decisions = list(_decisions(report, declared))
     return {
         **_heading("observe" if pipe.observe else "repair", report.wire, flow_id),
         "outcome": min((made["decision"] for made in decisions), key=OUTCOMES.index),
@@ -98,7 +101,7 @@ def _decision(
     }
 
 
-def _decisions(report: Report) -> Iterator[Decision]:
+def _decisions(report: Report, declared: Collection[str]) -> Iterator[Decision]:
     told: set[tuple[str | None, int]] = set()
     for call in report.calls:
         told.add((call.name, call.start))
@@ -117,7 +120,7 @@ def _decisions(report: Report) -> Iterator[Decision]:
         told.add((span.name, span.start))
         yield _decision(
             "refused",
-            tool=log.tool_name(span.name),
+            tool=log.tool_name(span.name, declared),
             row=span.row,
             reason=span.reason,
             start=span.start,
@@ -128,7 +131,7 @@ def _decisions(report: Report) -> Iterator[Decision]:
         if (cut.name, cut.start) not in told:
             yield _decision(
                 "removed",
-                tool=log.tool_name(cut.name),
+                tool=log.tool_name(cut.name, declared),
                 row=cut.row,
                 reason=cut.reason,
                 start=cut.start,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from mitmproxy import ctx
@@ -37,9 +38,11 @@ def set_level() -> None:
         logger.setLevel(logging.DEBUG if kept or verbosity == "debug" else logging.INFO)
 
 
-def decision(report: Report, *, observe: bool = False, held_seconds: float = 0.0) -> str | None:
-    """One line on what was decided, None when there was nothing to decide."""
-    parts = [part for part in (_recovered(report), _repaired(report), _refused(report)) if part]
+def decision(
+    report: Report, *, observe: bool = False, held_seconds: float = 0.0, declared: Collection[str] = ()
+) -> str | None:
+    """One line on what was decided, None when there was nothing to decide. `declared`: the names of tools."""
+    parts = [part for part in (_recovered(report), _repaired(report), _refused(report, declared)) if part]
     if not parts and report.removed:
         parts = ["removed markup: " + ", ".join(sorted({f"{cut.row} {cut.reason}" for cut in report.removed}))]
     if observe and parts:
@@ -71,10 +74,10 @@ def _repaired(report: Report) -> str:
     return f"repaired {_count(len(report.repaired), 'native call')} with leaked arguments: {names}" if names else ""
 
 
-def _refused(report: Report) -> str:
+def _refused(report: Report, declared: Collection[str]) -> str:
     refused = []
     for span in report.rejected:
-        name, now = tool_name(span.name) or "nameless", "removed" if span.removed else "still text"
+        name, now = tool_name(span.name, declared) or "nameless", "removed" if span.removed else "still text"
         refused.append(f"{shown(name)} ({span.row}: {span.reason}; {now})")
     return f"refused {', '.join(refused)}" if refused else ""
 
@@ -94,9 +97,12 @@ def printable(text: str) -> str:
     return _STEERING.sub("?", text)
 
 
-def tool_name(name: str | None) -> str | None:
-    """The name of a refused call, None where it is text of the message that ran into the name."""
-    return name if name and _TOOL.fullmatch(name) else None
+def tool_name(name: str | None, declared: Collection[str] = ()) -> str | None:
+    """The name of a refused call: one word, or that of a tool the request declares.
+
+    None for any other: it may be text of the message that ran into the name.
+    """
+    return name if name and (name in declared or _TOOL.fullmatch(name)) else None
 
 
 @dataclass(slots=True)

@@ -59,6 +59,22 @@ def test_what_ran_into_a_name_is_in_no_log(content: str, tmp_path: Path, caplog:
 def test_a_refused_name_of_other_rows_is_shown_where_it_is_a_word() -> None:
     assert log.tool_name("mcp:fs/read.file-2") == "mcp:fs/read.file-2"
     assert [log.tool_name(name) for name in (None, "", "a b", 'a"', "a\n")] == [None] * 5
+    assert [log.tool_name(name, ["a b"]) for name in ("a b", "a  b", "c")] == ["a b", None, "c"]
+
+
+@pytest.mark.parametrize("name", ["read a file", "lire\u00a0un fichier", "a\x9bb\u202ec"])
+def test_a_declared_name_that_is_no_word_is_shown_where_its_call_is_refused(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = request(CHAT)
+    asked["tools"][0]["function"]["name"] = name
+    with caplog.at_level("INFO", "dsml"):
+        flow = answered(CHAT, f"A\n\n{LEAK.replace('read_file', name)[:120]}", asked=asked)
+    assert [made["tool"] for made in flow.metadata["dsml"]["decisions"]] == [name]
+    shown = log.shown(name)
+    assert f"dsml: refused {shown} (V15: not closed; still text)" in caplog.text
+    assert f"<td>{name}</td>" in report.page([flow], Policy())
+    assert flow.metadata["dsml"]["line"].isprintable()
 
 
 # --- What steers a terminal -------------------------------------------------------------------------------------------
@@ -119,6 +135,22 @@ def test_a_content_type_and_an_encoding_that_are_not_ours(caplog: pytest.LogCapt
             assert line.startswith("untouched: content ")
             assert unsteered("".join(explained(flow)))
     assert all(record.getMessage().isprintable() for record in caplog.records if record.name == "dsml")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/v1/models?key=hunter2", "GET /v1/models"),
+        ("/\x9b\u202e\x1b[31m", "GET /???[31m"),
+        ("/" + "x" * 99, f"GET /{'x' * 54}\u2026"),
+    ],
+)
+def test_a_path_that_is_none_of_ours(path: str, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    flow = asking(CHAT)
+    flow.request.method, flow.request.data.path = "GET", path.encode("utf-8", "surrogateescape")
+    with caplog.at_level("DEBUG", "dsml"):
+        addon().requestheaders(flow)
+    assert [record.getMessage() for record in caplog.records] == [f"dsml: untouched: {said}"]
 
 
 def test_the_words_of_a_break(caplog: pytest.LogCaptureFixture) -> None:
