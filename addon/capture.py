@@ -17,7 +17,6 @@ from mitmproxy.http import HTTPFlow
 
 from addon.options import Settings
 from addon.report import place
-from addon.report import place
 from goldens import making, store
 from goldens.flows import from_flow
 from goldens.seen import Seen

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Optional
+from weakref import WeakSet
 
 from mitmproxy import ctx, exceptions
 from mitmproxy.addonmanager import Loader
@@ -69,6 +70,7 @@ class Dsml:
         self._requests = RequestSide(self.policy)
         self._pushing: ModuleType | None = None
         self._resuming: ModuleType | None = None
+        self._under_way: WeakSet[HTTPFlow] = WeakSet()
         self._running = False
 
     def load(self, loader: Loader) -> None:
@@ -134,11 +136,21 @@ class Dsml:
             self._resuming.uninstall()
         if self._pushing:
             self._pushing.uninstall()
+        if ctx.master.should_exit.is_set():  # else this addon is reloaded: what is under way goes on
+            self._cut_short()
         for line in self.tally.summary():
             logger.info("dsml: %s", line)
         self._save_page()
         self._json_log.close()
         self.capture.end()
+
+    def _cut_short(self) -> None:
+        """Report the responses under way: mitmproxy tells of their end only when the log is closed."""
+        flows = list(self._under_way)
+        for flow in flows:
+            self._stopped(flow)
+        if flows:
+            logger.info("dsml: %s cut short: mitmproxy was stopped", log.counted(len(flows), "response"))
 
     def _save_page(self) -> None:
         if not self.settings.report:
@@ -188,12 +200,13 @@ class Dsml:
             if self.settings.mode == "repair":
                 reframe(flow.request.http_version, response)
             response.stream = current.pipe
+            self._under_way.add(flow)
 
     @guarded
     def response(self, flow: HTTPFlow) -> None:
         if not flow.live:
             self.recent.add(flow)  # loaded from a file
-        current = exchange.detach(flow)
+        current = self._over(flow)
         if current is None or flow.response is None:
             return
         if current.pipe is None:
@@ -210,14 +223,26 @@ class Dsml:
 
     @guarded
     def error(self, flow: HTTPFlow) -> None:
-        current = exchange.detach(flow)
+        self._break_off(flow, flow.error.msg if flow.error else "")
+
+    @guarded
+    def _stopped(self, flow: HTTPFlow) -> None:
+        self._break_off(flow, "mitmproxy was stopped")
+
+    def _break_off(self, flow: HTTPFlow, ended: str) -> None:
+        current = self._over(flow)
         if current and current.resumption:
             current.resumption.cancel()
         if current and current.pipe:
             current.pipe.abort()
             if flow.response:
                 release(flow.response, current.pipe)
-            self._report(flow, current, current.pipe, flow.error.msg if flow.error else "")
+            self._report(flow, current, current.pipe, ended)
+
+    def _over(self, flow: HTTPFlow) -> Exchange | None:
+        """The exchange of a flow that has come to its end."""
+        self._under_way.discard(flow)
+        return exchange.detach(flow)
 
     def _pipe(self, current: Exchange, response: Response, *, stored: bool = False) -> Pipe:
         """The pipe for a response, `Untouched` when it is none of ours."""

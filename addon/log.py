@@ -54,9 +54,9 @@ def decision(
     if not parts:
         return None
     if report.native and report.removed:
-        parts.append(f"beside {_count(report.native, 'native call')}")
+        parts.append(f"beside {counted(report.native, 'native call')}")
     if report.resumed:
-        parts.append(f"asked again {_count(report.resumed, 'time')}")
+        parts.append(f"asked again {counted(report.resumed, 'time')}")
     if report.aborted:
         parts.append("broken off")
     held = f"held {report.held} characters, {held_seconds:.1f} s"
@@ -66,12 +66,12 @@ def decision(
 
 def _recovered(report: Report) -> str:
     calls = [f"{shown(call.name)} ({call.row}, {call.chars} characters)" for call in report.calls]
-    return f"recovered {_count(len(calls), 'call')}: {', '.join(calls)}" if calls else ""
+    return f"recovered {counted(len(calls), 'call')}: {', '.join(calls)}" if calls else ""
 
 
 def _repaired(report: Report) -> str:
     names = ", ".join(shown(name) for name in report.repaired)
-    return f"repaired {_count(len(report.repaired), 'native call')} with leaked arguments: {names}" if names else ""
+    return f"repaired {counted(len(report.repaired), 'native call')} with leaked arguments: {names}" if names else ""
 
 
 def _refused(report: Report, declared: Collection[str]) -> str:
@@ -82,7 +82,8 @@ def _refused(report: Report, declared: Collection[str]) -> str:
     return f"refused {', '.join(refused)}" if refused else ""
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """`1 call`, `2 calls`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -122,8 +123,8 @@ class Count:
 
     def __str__(self) -> str:
         return (
-            f"{_count(self.seen, 'response')} seen, {self.leaked} leaked, "
-            f"{_count(self.calls, 'call')} recovered, {_count(self.refused, 'response')} with a refused call"
+            f"{counted(self.seen, 'response')} seen, {self.leaked} leaked, "
+            f"{counted(self.calls, 'call')} recovered, {counted(self.refused, 'response')} with a refused call"
         )
 
 

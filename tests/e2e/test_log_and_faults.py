@@ -18,7 +18,7 @@ from mitmproxy.addons.termlog import TermLog
 from addon import hooks, request_side
 from dsml_core.parser import Parser
 from tests.e2e.asking import CHAT, ask, encoded
-from tests.e2e.client import once
+from tests.e2e.client import Client, once
 from tests.e2e.provider import Reply, provider
 from tests.e2e.proxy import in_process
 from tests.e2e.wires import LEAK, PATHS, PROSE, request, sse, stream
@@ -73,6 +73,42 @@ def test_what_is_not_shown_is_not_said(
 
     asyncio.run(check())
     assert len([record for record in caplog.records if "untouched" in record.getMessage()]) == said
+
+
+UNDER_WAY = {
+    "in a hold": (40, ["candidate without a call; broken off ("]),
+    "behind a call": (-1, ["recovered 1 call: read_file (V1, 183 characters); broken off ("]),
+    "in prose": (2, []),
+}
+
+
+@pytest.mark.parametrize(("frames", "said"), UNDER_WAY.values(), ids=UNDER_WAY)
+def test_what_is_under_way_when_it_is_stopped_is_said(
+    frames: int, said: list[str], confdir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dsml")
+    options = {"dsml_log": str(tmp_path / "log"), "dsml_capture": str(tmp_path / "goldens")}
+    sent = b"".join(stream(CHAT, LEAK)[:frames])
+
+    async def check() -> None:
+        async with provider(Reply([sent, 20.0])) as upstream:
+            async with in_process(confdir, upstream.port, **options) as (port, _):
+                client = Client(port)
+                await client.begin(PATHS[CHAT], request(CHAT))
+                await asyncio.sleep(0.2)
+            client.leave()
+
+    asyncio.run(check())
+    ours = [record.getMessage() for record in caplog.records if record.name == "dsml"]
+    lines = [line for line in ours if line.endswith(": mitmproxy was stopped")]
+    assert [line.partition("(openai-chat")[0] for line in lines] == [
+        *(f"dsml: {line[:-1]}" for line in said),
+        "dsml: 1 response cut short: mitmproxy was stopped",
+    ]
+    assert ours[len(lines)].startswith("dsml: 1 response seen, ")
+    logged = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert {(made["aborted"], made["ended"]) for made in logged} == {(True, "mitmproxy was stopped") for _ in said}
+    assert len(list((tmp_path / "goldens").iterdir())) == sum("dsml: captured: " in line for line in ours) == len(said)
 
 
 def broken(*_: object, **__: object) -> Any:

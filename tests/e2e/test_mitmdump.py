@@ -119,7 +119,7 @@ def test_a_change_takes_effect_when_it_is_reloaded_and_no_exchange_breaks(confdi
             Client(await running.port()) as in_the_air,
         ):
             begun = await in_the_air.begin(CHAT, request("openai-chat"))
-            changed.write_text(changed.read_text().replace("recovered {_count", "got back {_count"))
+            changed.write_text(changed.read_text().replace("recovered {counted", "got back {counted"))
             core = tmp_path / "dsml_core" / "formats" / "__init__.py"
             core.write_text(core.read_text().replace('"/chat/completions"', '"/chat/other"'))
             os.utime(script, (2_000_000_000, 2_000_000_000))
