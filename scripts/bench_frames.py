@@ -1,4 +1,7 @@
-"""The whole core on bytes: cost of one frame of each wire through `Repairer`, four characters of text in each."""
+"""The whole core on bytes: cost of one frame of each wire through `Repairer`, four characters of text in each.
+
+A part of bench.py.
+"""
 
 from __future__ import annotations
 

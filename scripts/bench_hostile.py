@@ -1,6 +1,8 @@
 """Input made to hurt: for each, the time for five times as much of it, and the memory it takes.
 
 tests/test_adversarial.py runs the same inputs for what does not depend on time: nothing lost, chunks do not matter.
+
+A part of bench.py.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import resource
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -347,6 +350,7 @@ def _tried(what: str, run: Callable[[int], int], size: int) -> Row:
 
 
 def _job(run: Callable[[int], int], size: int, sender: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # who waits for it is interrupted too, and says nothing
     run(size // 20)  # what is made once
     times = []
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,4 +1,7 @@
-"""The parser: cost of a delta, beside the stream parser of `deepseek-recipe`, where that is installed."""
+"""The parser: cost of a delta, beside the stream parser of `deepseek-recipe`, where that is installed.
+
+A part of bench.py.
+"""
 
 from __future__ import annotations
 

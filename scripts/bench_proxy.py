@@ -2,6 +2,8 @@
 
 The provider and the clients are in this process, so one clock sees an event leave and arrive. Linux only: CPU time and
 memory of a proxy are read from /proc.
+
+A part of bench.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The request side: what it costs to see that a history holds no leak, beside reading the request at all."""
+"""The request side: what it costs to see that a history holds no leak, beside reading the request at all.
+
+A part of bench.py.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,3 @@ def _fastest(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float
             run()
             found[name] = min(found[name], time.process_time() - start)
     return found
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure(), indent=1))

@@ -1,4 +1,7 @@
-"""Texts to measure with, made at run time: a marker that stands in a file could be run by what reads the file."""
+"""Texts to measure with, made at run time: a marker that stands in a file could be run by what reads the file.
+
+A part of bench.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets up `.venv` at the root of the project, from any python3 and without uv on the machine.
+"""What the scripts call to set up `.venv` at the root of the project, from any python3, without uv on the machine.
 
 Written for an old Python (3.6 or later) and its standard library, since nothing else is known to be there. What it
 fetches comes from the Python package index: uv by pip (and pip itself where Debian left it out), and the packages as
@@ -10,13 +10,14 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import urllib.parse
 import urllib.request
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
 try:
     import fcntl
@@ -68,6 +69,16 @@ def ensure() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _is_set_up():
             _set_up()
+
+
+def launch(program: str, *arguments: str) -> NoReturn:
+    """Goes on as a program in `.venv`: a module, or a file by its path (scripts/launch.py).
+
+    Interrupts wait until it has said what it does with them.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    python = str(PYTHON)
+    os.execv(python, [python, str(ROOT / "scripts" / "launch.py"), program, *arguments])
 
 
 def _is_set_up() -> bool:

@@ -7,6 +7,12 @@ Status 0 only if every call arrived and the harmless answer was not touched.
 
 from __future__ import annotations
 
+import interrupt
+
+if __name__ == "__main__":
+    interrupt.end_quietly()
+
+import argparse
 import contextlib
 import http.client
 import json
@@ -242,6 +248,7 @@ def is_right(scene: Scene, before: Answer, after: Answer) -> bool:
 
 
 def main() -> int:
+    argparse.ArgumentParser(usage=__doc__.removeprefix("Usage: ")).parse_args()
     print("A provider leaks tool calls into its text. Before: a client asks it directly. After: through the proxy.")
     wrong = 0
     with provider() as upstream, proxy(upstream) as running:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import interrupt
+
+if __name__ == "__main__":
+    interrupt.end_quietly()
+
+import argparse
 import sys
 from pathlib import Path
 
@@ -14,6 +20,7 @@ HEAD = "| option | default | takes | what it does |\n|---|---|---|---|\n"
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     readme = ROOT / "README.md"
     before, found, rest = readme.read_text().partition(HEAD)
     if not found:

@@ -6,12 +6,15 @@ Sets up .venv if need be, then repairs stored sessions. docs/TRANSCRIPTS.md
 tells of it, --help of its options.
 """
 
-import os
+import interrupt
+
+if __name__ == "__main__":
+    interrupt.end_quietly()
+
 import sys
 
 import bootstrap
 
 if __name__ == "__main__":
     bootstrap.ensure()
-    os.environ["PYTHONPATH"] = str(bootstrap.ROOT)
-    os.execv(str(bootstrap.PYTHON), [str(bootstrap.PYTHON), "-m", "stores", *sys.argv[1:]])
+    bootstrap.launch("stores", *sys.argv[1:])

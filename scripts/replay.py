@@ -7,12 +7,15 @@ Sets up .venv if need be, then replays recorded responses, or makes goldens of
 them. docs/GOLDENS.md tells of it, --help of its options.
 """
 
-import os
+import interrupt
+
+if __name__ == "__main__":
+    interrupt.end_quietly()
+
 import sys
 
 import bootstrap
 
 if __name__ == "__main__":
     bootstrap.ensure()
-    os.environ["PYTHONPATH"] = str(bootstrap.ROOT)
-    os.execv(str(bootstrap.PYTHON), [str(bootstrap.PYTHON), "-m", "goldens", *sys.argv[1:]])
+    bootstrap.launch("goldens", *sys.argv[1:])

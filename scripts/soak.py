@@ -16,6 +16,11 @@ are read from /proc. Exit status 1: something is wrong.
 
 from __future__ import annotations
 
+import interrupt
+
+if __name__ == "__main__":
+    interrupt.end_quietly()
+
 import argparse
 import asyncio
 import contextlib

@@ -1,4 +1,7 @@
-"""The clients of the soak: each asks for one answer, and says what is wrong with what it got."""
+"""The clients of the soak: each asks for one answer, and says what is wrong with what it got.
+
+A part of soak.py.
+"""
 
 from __future__ import annotations
 

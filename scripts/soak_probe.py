@@ -1,4 +1,7 @@
-"""An addon for mitmproxy that tells what is alive in it: `GET /soak-probe` gives JSON."""
+"""An addon for mitmproxy that tells what is alive in it: `GET /soak-probe` gives JSON.
+
+A part of soak.py.
+"""
 
 from __future__ import annotations
 

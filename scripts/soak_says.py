@@ -1,4 +1,7 @@
-"""What the streams of the soak say, each tagged with its own number, and what a client makes of what it gets."""
+"""What the streams of the soak say, each tagged with its own number, and what a client makes of what it gets.
+
+A part of soak.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The provider of the soak: it answers each request as its headers ask, with a fault or without one."""
+"""The provider of the soak: it answers each request as its headers ask, with a fault or without one.
+
+A part of soak.py.
+"""
 
 from __future__ import annotations
 

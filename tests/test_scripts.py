@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import base_urls
 import bootstrap
 import pytest
 
@@ -29,30 +31,44 @@ def load(name: str) -> ModuleType:
 
 
 RUN = load("run")
+WITH_A_NEW_PYTHON = {"launch.py", "bench.py", "soak.py", "demo.py", "options_table.py"}
+
+
+ASKED = ["--listen-host", "127.0.0.1", "-s", str(SCRIPTS / "base_urls.py"), "--mode", DEEPSEEK]
 
 
 @pytest.mark.parametrize(
-    ("given", "added", "base"),
+    ("given", "added"),
     [
-        ([], ["--listen-host", "127.0.0.1", "--mode", DEEPSEEK], "http://127.0.0.1:8080"),
-        (["-p", "9000"], ["--listen-host", "127.0.0.1", "--mode", DEEPSEEK], "http://127.0.0.1:9000"),
-        (["-p9000", "-q"], ["--listen-host", "127.0.0.1", "--mode", DEEPSEEK], "http://127.0.0.1:9000"),
-        (["--listen-port=9000"], ["--listen-host", "127.0.0.1", "--mode", DEEPSEEK], "http://127.0.0.1:9000"),
-        (["--set", "listen_port=9000"], ["--listen-host", "127.0.0.1", "--mode", DEEPSEEK], "http://127.0.0.1:9000"),
-        (["--listen-host", "10.0.0.1"], ["--mode", DEEPSEEK], "http://10.0.0.1:8080"),
-        (["--set", "listen_host=10.0.0.1"], ["--mode", DEEPSEEK], "http://10.0.0.1:8080"),
-        (["--mode", "regular"], ["--listen-host", "127.0.0.1"], None),
-        (["--mode=regular", "-p", "9000"], ["--listen-host", "127.0.0.1"], None),
-        (["-m", "regular", "-m", "socks5@1080"], ["--listen-host", "127.0.0.1"], None),
-        (["--set", "mode=regular"], ["--listen-host", "127.0.0.1"], None),
-        (["--set", "dsml_mode=observe"], ["--listen-host", "127.0.0.1", "--mode", DEEPSEEK], "http://127.0.0.1:8080"),
+        ([], ASKED),
+        (["-p", "9000", "-q"], ASKED),
+        (["--set", "dsml_mode=observe"], ASKED),
+        (["--listen-host", "10.0.0.1"], ASKED[2:]),
+        (["--set", "listen_host=10.0.0.1"], ASKED[2:]),
+        (["--mode", "regular"], ASKED[:2]),
+        (["--mode=regular", "-p", "9000"], ASKED[:2]),
+        (["-m", "regular", "-m", "socks5@1080"], ASKED[:2]),
+        (["--set", "mode=regular"], ASKED[:2]),
     ],
 )
-def test_run_adds_only_what_was_not_given(given: list[str], added: list[str], base: str | None) -> None:
-    arguments, message = RUN.plan(given)
-    assert arguments == ["-s", ADDON, *added, *given]
-    urls = [word for word in message.split() if word.startswith("http")]
-    assert urls == ([base, f"{base}/v1", f"{base}/anthropic"] if base else [])
+def test_run_adds_only_what_was_not_given(given: list[str], added: list[str]) -> None:
+    assert RUN.plan(given) == ["-s", ADDON, *added, *given]
+
+
+@pytest.mark.parametrize(
+    ("host", "base"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:9000"),
+        ("10.0.0.1", "http://10.0.0.1:9000"),
+        ("0.0.0.0", "http://127.0.0.1:9000"),
+        ("", "http://127.0.0.1:9000"),
+        ("::", "http://[::1]:9000"),
+        ("fd00::1", "http://[fd00::1]:9000"),
+    ],
+)
+def test_the_base_urls_are_those_of_where_it_listens(host: str, base: str) -> None:
+    urls = [word for word in base_urls.base_urls(host, 9000).split() if word.startswith("http")]
+    assert urls == [base, f"{base}/v1", f"{base}/anthropic"]
 
 
 @pytest.mark.parametrize("given", [["--demo", "more"], ["-p", "9000", "--demo"]])
@@ -66,17 +82,105 @@ def test_the_demo_without_dashes_is_no_filter() -> None:
         RUN.main(["demo"])
 
 
-@pytest.mark.parametrize("script", ["run", "test"])
-def test_help_needs_no_set_up(script: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(SCRIPTS / script), "--help"]
-    text = subprocess.check_output(command, cwd=tmp_path, env={**os.environ, "PATH": "/nowhere"}, text=True)
-    assert text.startswith(f"Usage: scripts/{script} ")
+# The scripts that can be called; all other files in the folder are parts of them.
+CALLED = {
+    path.name: path
+    for path in SCRIPTS.iterdir()
+    if path.is_file() and '\nif __name__ == "__main__":\n' in path.read_text()
+}
 
 
-@pytest.mark.parametrize("script", ["bootstrap.py", "repair_transcript.py", "run", "test"])
+def test_the_scripts_are_known() -> None:
+    assert set(CALLED) == {
+        *("run", "test", "try_client", "replay.py", "repair_transcript.py", "launch.py"),
+        *("bench.py", "soak.py", "demo.py", "options_table.py"),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", sorted(set(CALLED) - {"replay.py", "repair_transcript.py"}))
+def test_help_needs_no_set_up_and_does_nothing_else(script: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(CALLED[script]), "--help"]
+    asked = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PATH": "/nowhere"}, capture_output=True, text=True, timeout=30
+    )
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert asked.stdout.lower().startswith("usage: ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["goldens", "stores"])
+def test_help_of_what_is_launched(module: str) -> None:
+    text = subprocess.check_output([sys.executable, str(SCRIPTS / "launch.py"), module, "--help"], cwd="/", text=True)
+    assert text.startswith("usage: ")
+
+
+@pytest.mark.parametrize("script", sorted({*CALLED, "bootstrap.py", "interrupt.py"} - WITH_A_NEW_PYTHON))
 def test_the_set_up_is_written_for_an_old_python(script: str) -> None:
     ast.parse((SCRIPTS / script).read_text(), feature_version=(3, 7))
 
+
+# --- Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+GUARD = ast.unparse(ast.parse('import interrupt\nif __name__ == "__main__": interrupt.end_quietly()'))
+
+
+@pytest.mark.parametrize("script", sorted(CALLED))
+def test_a_script_is_guarded_before_it_imports_anything_else(script: str) -> None:
+    body = ast.parse(CALLED[script].read_text()).body[1:]  # without what it says of itself
+    if isinstance(body[0], ast.ImportFrom) and body[0].module == "__future__":
+        del body[0]
+    assert "\n".join(map(ast.unparse, body[:2])) == GUARD
+
+
+def interrupted(*command: str) -> tuple[int, str]:
+    """A Python program that is interrupted when it has said something: its status, and what it says besides."""
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPTS)}
+    with subprocess.Popen(
+        [sys.executable, *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "now\n"
+        process.send_signal(signal.SIGINT)
+        said, errors = process.communicate(timeout=30)
+        return process.returncode, said + errors
+
+
+WAIT = "import time; print('now', flush=True); time.sleep(30)"
+START = "import bootstrap, pathlib, sys; bootstrap.PYTHON = pathlib.Path(sys.executable); "
+
+PENDING = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+print("now", flush=True)
+while not signal.sigpending():
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "module", "status"),
+    [
+        (f"import interrupt; interrupt.end_quietly(); {WAIT}", "", 130),
+        (f"import interrupt; interrupt.end_quietly()\ntry:\n  {WAIT}\nexcept KeyboardInterrupt: pass", "", 0),
+        (START + "bootstrap.launch('{}')", WAIT, 130),
+        (START + PENDING + "bootstrap.launch('{}')", WAIT, 130),
+    ],
+    ids=["in a script", "where it is handled", "in what is launched", "between the two"],
+)
+def test_an_interrupt_leaves_no_traceback(program: str, module: str, status: int, tmp_path: Path) -> None:
+    (tmp_path / "launched.py").write_text(module)
+    assert interrupted("-c", program.format(tmp_path / "launched.py")) == (status, "")
+
+
+def test_any_other_fault_has_its_traceback() -> None:
+    command = [sys.executable, "-c", "import interrupt; interrupt.end_quietly(); 1 / 0"]
+    done = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback") and "ZeroDivisionError" in done.stderr
+
+
+# --- The set-up -------------------------------------------------------------------------------------------------------
 
 PIPS: list[dict[str, Any]] = [
     {"filename": "pip-20.3-py2.py3-none-any.whl", "requires-python": None},

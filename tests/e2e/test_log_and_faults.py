@@ -75,7 +75,7 @@ def test_what_is_not_shown_is_not_said(
     assert len([record for record in caplog.records if "untouched" in record.getMessage()]) == said
 
 
-UNDER_WAY = {
+UNDER_WAY: dict[str, tuple[int, list[str]]] = {
     "in a hold": (40, ["candidate without a call; broken off ("]),
     "behind a call": (-1, ["recovered 1 call: read_file (V1, 183 characters); broken off ("]),
     "in prose": (2, []),
@@ -87,7 +87,7 @@ def test_what_is_under_way_when_it_is_stopped_is_said(
     frames: int, said: list[str], confdir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dsml")
-    options = {"dsml_log": str(tmp_path / "log"), "dsml_capture": str(tmp_path / "goldens")}
+    options: Any = {"dsml_log": str(tmp_path / "log"), "dsml_capture": str(tmp_path / "goldens")}
     sent = b"".join(stream(CHAT, LEAK)[:frames])
 
     async def check() -> None:
