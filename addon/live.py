@@ -12,7 +12,9 @@ import stat
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
+from errno import EPERM
 from io import FileIO
+from pathlib import Path
 from typing import Any
 
 from mitmproxy.http import HTTPFlow
@@ -194,6 +196,15 @@ class Recent:
         return [flow for flow, _ in self._flows]
 
 
+def _is_planted(where: Path) -> bool:
+    """A link of another user, in a folder that all may write to, leads where he likes. The system's own are trusted."""
+    try:
+        seen = where.lstat()
+    except OSError:
+        return False
+    return stat.S_ISLNK(seen.st_mode) and seen.st_uid != 0 and seen.st_uid != os.geteuid()
+
+
 class JsonLog:
     """The file of the option `dsml_log`: appended to, readable by its owner alone, and never in the way."""
 
@@ -208,6 +219,8 @@ class JsonLog:
         self.close()
         if path:
             where = place(path)
+            if _is_planted(where):
+                raise OSError(EPERM, "it is a link that another user made", path)
             # A pipe that nobody reads is an error instead of a wait.
             number = os.open(where, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _NONBLOCK, 0o600)
             if _NONBLOCK:

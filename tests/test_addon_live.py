@@ -189,6 +189,28 @@ def test_the_file_can_be_changed_while_it_runs(tmp_path: Path) -> None:
     assert [path.read_text() for path in (tmp_path / "one", tmp_path / "two")] == ["{}\n{}\n", "{}\n{}\n"]
 
 
+@pytest.mark.parametrize("whose", ["mine", "the system's", "another's"])
+def test_a_link_that_another_user_made_is_not_followed(
+    whose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, target = tmp_path / "link", tmp_path / "target"
+    link.symlink_to(target)
+    owner, me = {"mine": (4711, 4711), "the system's": (0, 4711), "another's": (815, 4711)}[whose]
+    seen = os.stat_result([*link.lstat()[:4], owner, *link.lstat()[5:10]])
+    monkeypatch.setattr(os, "geteuid", lambda: me)
+    monkeypatch.setattr(Path, "lstat", lambda _: seen)
+    log = live.JsonLog()
+    if whose == "another's":
+        with pytest.raises(OSError, match="it is a link that another user made") as caught:
+            log.open(str(link))
+        assert caught.value.filename == str(link)
+    else:
+        log.open(str(link))
+        log.write(["{}"])
+        log.close()
+    assert target.exists() is (whose != "another's")
+
+
 # --- The flow ---------------------------------------------------------------------------------------------------------
 
 MARKS = {
