@@ -390,9 +390,8 @@ def test_arguments_that_make_no_sense(arguments: list[str], capsys: pytest.Captu
 @pytest.mark.slow
 def test_the_script_runs_from_anywhere(tmp_path: Path) -> None:
     root = FOLDER.parent.parent
-    command = [sys.executable, "-m", "goldens", "--check", str(FOLDER / "small")]
-    environ = {**os.environ, "PYTHONPATH": str(root)}
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
+    command = [sys.executable, str(root / "scripts" / "launch.py"), "goldens", "--check", str(FOLDER / "small")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "4 replayed, 0 wrong\n", "")
     assert os.access(root / "scripts" / "replay.py", os.X_OK)
 

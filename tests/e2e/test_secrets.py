@@ -64,7 +64,7 @@ def test_files_hold_no_key_and_are_for_their_owner_alone(content: str, confdir: 
 
 def test_scripts_run_listens_on_loopback_only(confdir: Path) -> None:
     async def check() -> None:
-        arguments, _ = RUN.plan(["-p", "0", "--set", f"confdir={confdir}"])
+        arguments = RUN.plan(["-p", "0", "--set", f"confdir={confdir}"])
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-u", "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()", *arguments),
             stdin=asyncio.subprocess.DEVNULL,

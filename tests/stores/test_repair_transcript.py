@@ -234,14 +234,15 @@ def test_a_terminal_that_knows_few_characters(tmp_path: Path) -> None:
 
 def test_the_script_hands_over(tmp_path: Path) -> None:
     """Its environment is a stand-in that says what it was given."""
-    for name in ("scripts/bootstrap.py", "scripts/repair_transcript.py", "pyproject.toml", "uv.lock"):
+    scripts = [f"scripts/{name}.py" for name in ("bootstrap", "interrupt", "repair_transcript")]
+    for name in (*scripts, "pyproject.toml", "uv.lock"):
         put(tmp_path / name, (ROOT / name).read_text())
-    put(tmp_path / ".venv" / "bin" / "python", '#!/bin/sh\necho "$PYTHONPATH" "$@"\n').chmod(0o755)
+    put(tmp_path / ".venv" / "bin" / "python", '#!/bin/sh\necho "$@"\n').chmod(0o755)
     stamp = "import bootstrap, json; bootstrap.STAMP.write_text(json.dumps(bootstrap._wanted_stamp()))"
     subprocess.run([sys.executable, "-c", stamp], env={"PYTHONPATH": str(tmp_path / "scripts")}, check=True)
     command = [sys.executable, str(tmp_path / "scripts" / "repair_transcript.py"), "--list", "a b"]
     said = subprocess.run(command, cwd="/", env={}, capture_output=True, text=True)
-    assert (said.stdout, said.stderr) == (f"{tmp_path} -m stores --list a b\n", "")
+    assert (said.stdout, said.stderr) == (f"{tmp_path}/scripts/launch.py stores --list a b\n", "")
 
 
 # --- What is shown ----------------------------------------------------------------------------------------------------
