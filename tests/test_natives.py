@@ -146,6 +146,17 @@ def test_a_legacy_function_call_is_native() -> None:
     assert repairer.report.native == 1
 
 
+def test_a_legacy_finish_does_not_hide_a_recovered_call() -> None:
+    data = [
+        chat_chunk({"role": "assistant", "content": "Go. " + LEAK}),
+        chat_chunk({}, "function_call"),
+        b"data: [DONE]\n\n",
+    ]
+    out, _ = repaired("openai-chat", data)
+    assert see("openai-chat", out).finish == "tool_calls"
+    assert [name for name, _ in see("openai-chat", out).calls] == ["bash"]
+
+
 def test_a_call_of_another_kind_is_native_too() -> None:
     """A Responses item that calls something without JSON arguments is left as it is, and the leak only stripped."""
     frames = stream("openai-responses", [says("Go. " + LEAK), Calls("bash", ["x"])])

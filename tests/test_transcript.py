@@ -21,6 +21,7 @@ EDIT = live(
 READ = live('<{M}invoke name="read"><{M}parameter name="path" string="true">b.py</{M}parameter></{M}invoke>')
 BLOCK = live("<{M}tool_calls>") + EDIT + live("</{M}tool_calls>")
 BOTH = live("<{M}tool_calls>") + EDIT + "\n" + READ + live("</{M}tool_calls>")
+BARE = BLOCK.replace("><", ">\n<").replace("<", "").replace("a.py/", "a.py\n/").replace("3/", "3\n/")
 ORPHAN = live('<{M}parameter name="path" string="true">a.py</{M}parameter>')
 OPEN = live('<{M}tool_calls><{M}invoke name="edit"><{M}parameter name="path" string="true">a.p')
 WRAPPED = live(
@@ -36,6 +37,7 @@ REPAIRS = [
     ("nothing else", BLOCK, False, "[removed malformed edit call]", ["edit"]),
     ("two calls", BOTH, False, "[removed malformed edit call] [removed malformed read call]", ["edit", "read"]),
     ("wrapped tool", f"So.\n{WRAPPED}", False, "So.\n[removed malformed edit call]", ["edit"]),
+    ("no brackets", f"So.\n{BARE}", False, "So.\n[removed malformed edit call]", ["edit"]),
     ("orphan parameter", f"So.\n{ORPHAN}", False, "So.\n", []),
     ("orphan parameter alone", ORPHAN, False, "[removed malformed call]", []),
     ("beside native calls", f"Now:\n{BLOCK}", True, "Now:\n[removed malformed edit call]", []),
@@ -111,6 +113,8 @@ def test_lost_call(text: str, lost: bool) -> None:
         (BLOCK, True),
         (live("<dsml-tool-calls>"), True),
         (live("\u00fc <DsMl{B}invoke>"), True),
+        (BARE, True),
+        ("a | b | DSML", False),
         ("<INVOKE name='x'>", True),
     ],
 )

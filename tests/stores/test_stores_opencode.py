@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -235,7 +236,10 @@ def process_named(name: str, folder: Path, **environment: str) -> Iterator[None]
     program.parent.mkdir()
     shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
     with subprocess.Popen([program, "60"], cwd=folder, env=environment) as process:
+        shown = Path("/proc", str(process.pid), "environ")
         try:
+            while shown.exists() and not shown.read_bytes():  # it is a moment later than `Popen` that it is there
+                time.sleep(0.01)
             yield
         finally:
             process.kill()
