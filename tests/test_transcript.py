@@ -114,7 +114,7 @@ def test_lost_call(text: str, lost: bool) -> None:
         (live("<dsml-tool-calls>"), True),
         (live("\u00fc <DsMl{B}invoke>"), True),
         (BARE, True),
-        ("a | b | DSML", False),
+        ("a | b | " + "DSML", False),
         ("<INVOKE name='x'>", True),
     ],
 )

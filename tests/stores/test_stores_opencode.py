@@ -236,9 +236,11 @@ def process_named(name: str, folder: Path, **environment: str) -> Iterator[None]
     program.parent.mkdir()
     shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
     with subprocess.Popen([program, "60"], cwd=folder, env=environment) as process:
-        shown = Path("/proc", str(process.pid), "environ")
+        shown = Path("/proc", str(process.pid), "cmdline")
         try:
-            while shown.exists() and not shown.read_bytes():  # it is a moment later than `Popen` that it is there
+            while (
+                shown.exists() and os.fsencode(program) not in shown.read_bytes()
+            ):  # it is a moment later than `Popen` that it is there
                 time.sleep(0.01)
             yield
         finally:
