@@ -243,45 +243,55 @@ def settled(line: str) -> int:
 
 
 class CodeSpan:
-    """Looks for the end of an inline code span from a place inside it, once over the text."""
+    """Looks for the end of an inline code span from offset `start` inside it, once over the text."""
 
-    def __init__(self, run: int) -> None:
+    def __init__(self, run: int, start: int) -> None:
+        self.start = start
         self._close = re.compile(rf"(?<!`)`{{{run}}}(?=[^`])")
         # A fence that was opened in the middle of a line, which is none: its end shows what was meant.
         self._fence = re.compile(rf"[ \t]*`{{{run}}}[ \t\r]*") if run >= 3 else None
-        self._line_start = -1  # the first line is one that had begun before
+        self._line_start = -1  # of a line that may not be of the paragraph; the first one has begun before
         self._scanned = 0
 
-    def end(self, text: str, final: bool) -> tuple[bool, int] | None:
-        """(True, offset after the closing run), (False, offset where the paragraph ends), or None: not yet known.
+    def end(self, text: str, final: bool) -> tuple[bool, int] | int:
+        """(True, offset after the closing run), (False, offset where the paragraph ends), or, while neither is known,
+        the offset from which the text is still needed: there it starts the next time.
 
-        `text` starts at the same place each time and only grows; `final` says that nothing will follow.
+        `final` says that nothing will follow.
         """
         if final:
             text += "\n\n"
         while True:
             stop = text.find("\n", self._scanned)
             whole = stop >= 0
-            if self._fence and self._line_start >= 0:
-                fence = self._fence.fullmatch(text, self._line_start, stop if whole else len(text))
+            if self._line_start >= 0:
+                line_end = stop if whole else len(text)
+                fence = self._fence.fullmatch(text, self._line_start, line_end) if self._fence else None
+                if not whole and (fence is not None or self._may_break(text, line_end)):
+                    return self._needs(self._line_start)
                 if fence is not None:
-                    return (True, fence.end()) if whole else None
-            if self._line_start >= 0 and not self._open_line(text, stop if whole else len(text), whole):
-                return None
-            if self._line_start >= 0 and self._breaks(text, stop if whole else len(text), whole):
-                return False, min(self._line_start, len(text) - 2 * final)
+                    return True, fence.end()
+                if self._breaks(text, line_end):
+                    return False, min(self._line_start, len(text) - 2 * final)
+                self._line_start = -1
             match = self._close.search(text, max(self._scanned - 1, 0), stop + 1 if whole else len(text))
             if match is not None:
                 return True, match.end()
             if not whole:
                 self._scanned = max(self._scanned, len(text.rstrip("`")))
-                return None
+                return self._needs(max(self._scanned - 1, 0))
             self._line_start = self._scanned = stop + 1
 
-    def _open_line(self, text: str, end: int, whole: bool) -> bool:
-        """True where enough of the line is there to tell what it is."""
-        return whole or _BLOCK_START.fullmatch(text, self._line_start, end) is None
+    def _needs(self, offset: int) -> int:
+        self._scanned -= offset
+        self._line_start = 0 if self._line_start >= 0 else -1
+        return offset
 
-    def _breaks(self, text: str, end: int, whole: bool) -> bool:
-        blank = whole and not text[self._line_start : end].strip()
-        return blank or _BLOCK.match(text, self._line_start, end) is not None
+    def _may_break(self, text: str, end: int) -> bool:
+        """True where not enough of the line is there to tell what it is."""
+        begun = _BLOCK_START.fullmatch(text, self._line_start, end) is not None
+        return begun or not text[self._line_start : end].strip()
+
+    def _breaks(self, text: str, end: int) -> bool:
+        """True where the line, or as much as tells what it is, is blank or starts a block."""
+        return not text[self._line_start : end].strip() or _BLOCK.match(text, self._line_start, end) is not None

@@ -146,7 +146,7 @@ class Reader:
         elif not self._may_start(tag):
             hold.abandon(offset + tag.length)
         elif place is Quote.CODE:
-            hold.state, self._code = State.CODE, CodeSpan(out.quoting.run)
+            hold.state, self._code = State.CODE, CodeSpan(out.quoting.run, offset)
         else:
             hold.thought = hold.reasoning or place is Quote.THINK
             out.deferring = hold.thought or hold.strict
@@ -166,22 +166,26 @@ class Reader:
 
     def _scan_code(self, final: bool) -> bool:
         assert self._code is not None
-        hold, start = self._hold, self._hold.cursor
+        hold, start, at = self._hold, self._code.start, self._hold.cursor
         limit = self._judge.policy.hold_limit
         over = self._tape.end - start > limit
         # What stands behind the limit settles nothing, however much of it is there.
-        found = self._code.end(self.win[start - self.at : start - self.at + limit + 1], final and not over)
-        if found is None and not over:
-            return False
-        if found is None or found[1] > limit:
+        found = self._code.end(self.win[at - self.at : start + limit + 1 - self.at], final and not over)
+        if isinstance(found, int):
+            hold.cursor = at + found
+            if not over:
+                return False
+            closed, end = False, start + limit + 1
+        else:
+            closed, end = found[0], at + found[1]
+        if end - start > limit:
             hold.abandon(start + limit)
             return True
-        closed, length = found
-        hold.state = State.PROSE
+        hold.state, hold.cursor = State.PROSE, start
         if closed:
-            hold.abandon(start + length)
+            hold.abandon(end)
         else:
-            self._out.quoting.unmatched(self._tape.cut(start, start + length), start)
+            self._out.quoting.unmatched(self._tape.cut(start, end), start)
         return True
 
     def _scan_gap(self, final: bool) -> bool:

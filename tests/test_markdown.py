@@ -202,6 +202,13 @@ SPANS = [
     (1, "tag\n   \nnext` more", (False, 4)),
     (1, "tag and no more", (False, 15)),
     (1, "tag and no more\n", (False, 16)),
+    (3, "tag\n```\n", (True, 7)),
+    (3, "tag\n ``` \nmore", (True, 9)),
+    (3, "tag\n```", (True, 7)),
+    (3, "tag\n```xml\n", (False, 4)),
+    (3, "tag\n````\n", (False, 4)),
+    (2, "tag\n```\n", (False, 4)),
+    (1, "tag\n\r\n`", (False, 4)),
     (1, "tag`", (True, 4)),
     (1, "tag``", (False, 5)),
     (2, "tag`", (False, 4)),
@@ -210,15 +217,18 @@ SPANS = [
 
 @pytest.mark.parametrize(("run", "text", "end"), SPANS)
 def test_the_end_of_a_code_span(run: int, text: str, end: tuple[bool, int]) -> None:
-    assert CodeSpan(run).end(text, True) == end
+    assert CodeSpan(run, 0).end(text, True) == end
 
 
 @pytest.mark.parametrize(("run", "text", "end"), SPANS)
 def test_the_end_of_a_code_span_that_arrives_in_pieces(run: int, text: str, end: tuple[bool, int]) -> None:
-    span = CodeSpan(run)
-    for length in range(len(text) + 1):
-        found = span.end(text[:length], False)
-        if found is not None:
-            assert found == end
+    span, gone = CodeSpan(run, 0), 0
+    for length in [*range(len(text) + 1), len(text)]:
+        found = span.end(text[gone:length], False)
+        if not isinstance(found, int):
+            assert (found[0], gone + found[1]) == end
             return
-    assert span.end(text, True) == end
+        gone += found
+    found = span.end(text[gone:], True)
+    assert not isinstance(found, int)
+    assert (found[0], gone + found[1]) == end
