@@ -14,7 +14,7 @@ from dsml_core.formats.wire import Body, Wire
 from dsml_core.framing import Frame, dumps, line, sse
 from dsml_core.natives import NativeCall
 from dsml_core.parts import Choice, Entry, Part
-from dsml_core.report import Report
+from dsml_core.report import Recovered, Report
 
 # Frames that wait for the end of unmarked markup, each of them a few KB. Where more do, the first leaves without its
 # text, as it would behind a marked tag.
@@ -128,14 +128,25 @@ class Outlet:
             self._wire.moved = self._report.changed = True
         else:
             self.out += self._opened(entry)
-            pieces += self._decided(entry)
+            pieces += self._all_decided(entry)
         self._commit(entry, pieces)
+
+    def _all_decided(self, entry: Entry) -> list[bytes]:
+        """The numbers of frames that a fault keeps back are those of the next ones."""
+        place = self._wire.place
+        try:
+            return list(self._decided(entry))
+        except Exception:
+            self._wire.place = place
+            raise
 
     def _commit(self, entry: Entry, pieces: list[bytes]) -> None:
         self.queue.popleft()
         self.out += pieces
         entry.left = b"".join(pieces)
         for atom in entry.atoms:
+            made = [insert.call for insert in atom.before if isinstance(insert, Call)]
+            self._report.calls += [Recovered(call.name, call.row, call.end - call.start, call.start) for call in made]
             if isinstance(atom, Delta):
                 part = self._wire.parts[atom.part]
                 part.left(atom)

@@ -20,7 +20,7 @@ from dsml_core.outlet import Outlet
 from dsml_core.parser import Parser
 from dsml_core.parts import Choice, Entry, Item, Part
 from dsml_core.prompts import note
-from dsml_core.report import Recovered, Report
+from dsml_core.report import Report
 
 NewParser = Callable[[bool], Parser]  # argument: is the text reasoning?
 LostMarkup = Callable[[str], list[Removed]]  # the markup of a text from which no call can be recovered
@@ -292,7 +292,6 @@ class Rewriter:
             for call in choice.calls:
                 atom.before.append(Call(choice.index, choice.written, call))
                 choice.written += 1
-                self._report.calls.append(Recovered(call.name, call.row, call.end - call.start, call.start))
         elif _is_emptied(choice) and not repeated:
             atom.before.append(Say(choice.index, None, self._note(choice)))
         if not (atom.called or choice.natives or choice.refused or repeated):
@@ -347,10 +346,11 @@ class Rewriter:
         for choice in self._choices.values():
             if choice.finished and not choice.open:
                 continue
-            finish = Finish(choice.index)
+            finish = Finish(choice.index, end=End.LENGTH)
+            told = choice.finished
             self._finish(finish)
             atom.before += finish.before
-            if choice.index in {insert.choice for insert in finish.before if isinstance(insert, Call)}:
+            if any(isinstance(insert, Call) for insert in finish.before) or (finish.called and not told):
                 atom.before.append(Stop(choice.index))
 
     def _failed(self, atom: Failed) -> None:

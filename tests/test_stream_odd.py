@@ -10,7 +10,7 @@ from dsml_core import Repairer
 from dsml_core.framing import SseFramer
 from tests.client_view import events, see
 from tests.leaks import LEAK, MADE, REJECTED, TOOLS, UNCLOSED, any_wire, repaired, said
-from tests.markers import BAR
+from tests.markers import BAR, live
 from tests.provider_frames import Answer, Calls, Says, body, chat_chunk, says, sse, stream
 
 DONE = b"data: [DONE]\n\n"
@@ -85,7 +85,7 @@ def test_a_fault_behind_carried_text_does_not_lose_it() -> None:
     frames = stream("openai-responses", [Says([f"Go. {LEAK}\n"], reasoning=True)])
     at = next(number for number, frame in enumerate(frames) if b"text.done" in frame)
     value = json.loads(frames[at].split(b"data: ")[1])
-    del value["summary_index"]
+    value["text"] = 5
     frames[at] = sse(value, value["type"])
     repairer = Repairer("openai-responses", stream=True, tools=TOOLS)
     out = b"".join([*(repairer.feed(frame) for frame in frames), repairer.close()])
@@ -160,3 +160,160 @@ def test_white_space_shown_before_a_native_call_is_not_reported_as_removed(wire:
     out, repairer = repaired(wire, stream(wire, answer))
     removed = "".join(span.text for span in repairer.report.removed)
     assert sorted(see(wire, out).text + removed) == sorted("\n" + LEAK)
+
+
+# -- Found by hand: what a provider may leave out, and what it says of an end
+
+
+def recovered(wire: str, data: list[bytes]) -> tuple[bytes, list[str]]:
+    out, repairer = repaired(wire, data)
+    assert repairer.report.faults == []
+    return out, [call.name for call in repairer.report.calls]
+
+
+@pytest.mark.parametrize("text", [f"Hi {LEAK}", LEAK])
+@pytest.mark.parametrize("ids", ["none", "other at the end", "all the same"])
+def test_a_leak_runs_once_where_ids_tell_nothing(text: str, ids: str) -> None:
+    frames = []
+    for frame in stream("openai-responses", [says("Think.", reasoning=True), says(text)]):
+        value = json.loads(frame.split(b"data: ")[1])
+        items = value["response"]["output"] if value["type"] == "response.completed" else []
+        for item in [*items, *([value["item"]] if "item" in value else [])]:
+            if ids == "none":
+                del item["id"]
+            elif ids == "all the same" or items:
+                item["id"] = "same" if ids == "all the same" else f"other_{item['id']}"
+        frames.append(sse(value, value["type"]))
+    out, names = recovered("openai-responses", frames)
+    last = [value for _, value in events(out)][-1]["response"]
+    assert names == ["bash"]
+    assert [item["type"] for item in last["output"] if item["type"] == "function_call"] == ["function_call"]
+    assert "parameter" not in json.dumps([item for item in last["output"] if item["type"] == "message"])
+
+
+OPEN = live('Hi\n<parameter name="bash">\n<{M}parameter name="command" string="true">make</{M}parameter>\n')
+
+
+@pytest.mark.parametrize(("finish", "calls"), [("stop", ["bash"]), ("abort", []), ("", []), ("error", []), (None, [])])
+def test_only_a_stop_ends_a_wrapped_call(finish: str | None, calls: list[str]) -> None:
+    ends = [] if finish is None else [chat_chunk({}, finish)]
+    _, names = recovered("openai-chat", [START, chat_chunk({"content": OPEN}), *ends, DONE])
+    assert names == calls
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled", "in_progress", "queued"])
+def test_a_body_that_is_no_whole_answer_is_not_touched(status: str) -> None:
+    data = json.loads(body("openai-responses", [says(f"Hi {LEAK}")])) | {"status": status}
+    repairer = Repairer("openai-responses", stream=False, tools=TOOLS)
+    raw = json.dumps(data).encode()
+    assert repairer.feed(raw) + repairer.close() == raw
+
+
+def test_an_error_beside_choices_is_an_error() -> None:
+    error = {"error": {"code": 502}, "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "error"}]}
+    data = [START, chat_chunk({"content": LEAK}), sse(error), DONE]
+    out, names = recovered("openai-chat", data)
+    assert names == []
+    assert said("openai-chat", out) == LEAK
+    assert b'"error"' in out
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_refusal_in_chat_is_no_answer(streamed: bool) -> None:
+    message = {"role": "assistant", "content": LEAK, "refusal": "no"}
+    if streamed:
+        data = b"".join([chat_chunk(message), chat_chunk({}, "stop"), DONE])
+    else:
+        data = json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}).encode()
+    repairer = Repairer("openai-chat", stream=streamed, tools=TOOLS)
+    out = repairer.feed(data) + repairer.close()
+    assert repairer.report.calls == []
+    assert not streamed or said("openai-chat", out) == LEAK
+    assert streamed or out == data
+
+
+def test_a_refusal_in_responses_is_no_answer() -> None:
+    data = json.loads(body("openai-responses", [says(LEAK)]))
+    data["output"][0]["content"].append({"type": "refusal", "refusal": "no"})
+    repairer = Repairer("openai-responses", stream=False, tools=TOOLS)
+    raw = json.dumps(data).encode()
+    assert repairer.feed(raw) + repairer.close() == raw
+
+
+def test_messages_that_tell_no_usage() -> None:
+    frames = [frame for frame in stream("anthropic", [says("Hi "), says(LEAK)]) if b"message_delta" not in frame]
+    start = json.loads(frames[0].split(b"data: ")[1])
+    del start["message"]["usage"]
+    out, names = recovered("anthropic", [sse(start, "message_start"), *frames[1:]])
+    values = [value for _, value in events(out)]
+    assert names == ["bash"]
+    assert [value["index"] for value in values if value["type"] == "content_block_start"] == [0, 1]
+    assert [value["delta"]["stop_reason"] for value in values if value["type"] == "message_delta"] == ["tool_use"]
+
+
+@pytest.mark.parametrize("last", [{}, {"message": None}])
+def test_a_last_line_without_a_message(last: dict[str, None]) -> None:
+    lines = [
+        {"message": {"role": "assistant", "content": f"Hi {LEAK}"}, "done": False},
+        {"model": "m", "created_at": "2", "done": True, "total_duration": 5} | last,
+    ]
+    out, names = recovered("ollama", [json.dumps(line).encode() + b"\n" for line in lines])
+    assert names == ["bash"]
+    assert [json.loads(line).get("total_duration") for line in out.splitlines()][-1] == 5
+
+
+ODD: dict[str, list[dict[str, object]]] = {
+    "openai-responses": [
+        {"type": "response.foo.delta", "output_index": 0, "delta": "x"},
+        {"type": "response.foo_part.added", "output_index": 0, "content_index": 7},
+        {"type": "response.output_item.added", "output_index": 7, "item": None},
+    ],
+    "anthropic": [
+        {"type": "message_delta", "usage": {"output_tokens": 1}},
+        {"type": "message_delta", "delta": None, "usage": {"output_tokens": 1}},
+        {"type": "content_block_delta"},
+        {"type": "content_block_start"},
+    ],
+}
+
+
+@pytest.mark.parametrize(("wire", "odd"), [(wire, odd) for wire, values in ODD.items() for odd in values])
+def test_an_odd_frame_stands_in_no_ones_way(wire: str, odd: dict[str, object]) -> None:
+    frame = sse(odd, str(odd["type"]))
+    frames = stream(wire, [says(f"Go. {LEAK} And on.", 20)])
+    for place in range(1, len(frames) - 2):
+        out, names = recovered(wire, [*frames[:place], frame, *frames[place:]])
+        assert names == ["bash"]
+        assert LEAK not in said(wire, out.replace(frame, b""))
+
+
+def test_choices_without_a_number_are_told_apart() -> None:
+    message = {"role": "assistant", "content": LEAK}
+    data = {"choices": [{"message": message, "finish_reason": "stop"}, {"message": message, "finish_reason": "stop"}]}
+    repairer = Repairer("openai-chat", stream=False, tools=TOOLS)
+    out = json.loads(repairer.feed(json.dumps(data).encode()) + repairer.close())
+    calls = [call["id"] for choice in out["choices"] for call in choice["message"]["tool_calls"]]
+    assert len(calls) == len(set(calls)) == 2
+
+
+@pytest.mark.parametrize("wire", ["openai-chat", "anthropic"])
+def test_the_finish_that_never_came_behind_native_calls(wire: str) -> None:
+    frames = stream(wire, [says(f"Hi {LEAK}"), Calls("read", ['{"path": "a"}'])])
+    kept = [
+        frame for frame in frames if b"message_delta" not in frame and b'"finish_reason": "tool_calls"' not in frame
+    ]
+    assert len(kept) == len(frames) - 1
+    out, _ = recovered(wire, kept)
+    assert out.count(b'"finish_reason":"tool_calls"' if wire == "openai-chat" else b'"stop_reason":"tool_use"') == 1
+
+
+def test_a_fault_tells_of_no_call_that_was_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dsml_core.formats.anthropic.Anthropic._tool_use", lambda *given: 1 / 0)
+    frames = stream("anthropic", [says("Hi "), says(LEAK)])
+    repairer = Repairer("anthropic", stream=True, tools=TOOLS)
+    out = b"".join([*map(repairer.feed, frames), repairer.close()])
+    assert repairer.report.faults
+    assert repairer.report.calls == []
+    assert said("anthropic", out) == f"Hi {LEAK}"
+    starts = [value["index"] for _, value in events(out) if value["type"] == "content_block_start"]
+    assert starts == list(range(len(starts)))

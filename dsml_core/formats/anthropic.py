@@ -38,18 +38,18 @@ class Anthropic(Wire):
     def read(self, body: Body) -> list[Atom]:
         kind = body.get("type")
         if kind == "content_block_delta":
-            return self._read_delta(body)
+            return self._read_delta(body) if "index" in body and isinstance(body.get("delta"), dict) else []
         if kind == "content_block_start":
-            return self._read_start(body)
+            return self._read_start(body) if isinstance(body.get("content_block"), dict) else []
         if kind == "content_block_stop":
             index = body["index"]
             if index in self._tool_blocks:
                 return [Native(0, index, ends=True)]
             return [Inner(0, index, ends=True, closes=True)]
         if kind == "message_start":
-            self._remember(body["message"])
+            self._remember(body.get("message"))
         elif kind == "message_delta":
-            reason = body["delta"].get("stop_reason")
+            reason = (body.get("delta") or {}).get("stop_reason")
             return [Finish(0, end=end_of(reason))] if reason else []
         elif kind == "message_stop":
             self._stopped = True
@@ -91,12 +91,20 @@ class Anthropic(Wire):
         finish = {
             "type": "message_delta",
             "delta": {"stop_reason": _TOOL_FINISH, "stop_sequence": None},
-            "usage": {"output_tokens": self.base.get("usage", {}).get("output_tokens", 0)},
+            "usage": {"output_tokens": (self.base.get("usage") or {}).get("output_tokens", 0)},
         }
         return [finish] if self._stopped else [finish, {"type": "message_stop"}]
 
     def noop(self, choice: int) -> Body:
         return {"type": "ping"}
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        return (self.moved, self._written, self._ours)
+
+    @place.setter
+    def place(self, place: tuple[Any, ...]) -> None:
+        self.moved, self._written, self._ours = place
 
     def number(self, body: Body) -> bool:
         index = body.get("index", -1)
@@ -148,8 +156,9 @@ class Anthropic(Wire):
 
     # -- the shapes of this wire
 
-    def _remember(self, message: Body) -> None:
-        self.base = {key: message.get(key) for key in ("id", "model", "usage")}
+    def _remember(self, message: Any) -> None:
+        if isinstance(message, dict):
+            self.base = {key: message.get(key) for key in ("id", "model", "usage")}
 
     def _read_start(self, body: Body) -> list[Atom]:
         index, block = body["index"], body["content_block"]

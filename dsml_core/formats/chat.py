@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from dsml_core.atoms import Atom, Call, Delta, Failed, Finish, Key, Native, Say
-from dsml_core.events import ToolCall
+from dsml_core.events import End, ToolCall
 from dsml_core.formats.wire import Body, Wire, dicts, end_of, make_id
 from dsml_core.parts import Part
+from dsml_core.tools import Tools
 
 _REASONING = ("reasoning_content", "reasoning")  # DeepSeek's name and the gateways'
 _SAID = (*_REASONING, "content", "tool_calls", "function_call")
@@ -23,20 +24,26 @@ class Chat(Wire):
 
     NAME: ClassVar[str] = "openai-chat"
 
+    def __init__(self, tools: Tools | None) -> None:
+        super().__init__(tools)
+        self._refused: set[int] = set()  # choices in which the model refused to answer
+
     def speaks(self, body: Body) -> bool:
         return "choices" in body or bool(body.get("error"))
 
     def read(self, body: Body) -> list[Atom]:
         self._remember(body)
+        if body.get("error"):
+            return [Failed(0)]
         atoms: list[Atom] = []
         for choice in dicts(body.get("choices")):
             said = choice.get("delta")
             if isinstance(said, dict):
                 atoms += _read_said(_index(choice), said, ends=False)
+                if said.get("refusal"):
+                    self._refused.add(_index(choice))
             if reason := choice.get("finish_reason"):
-                atoms.append(Finish(_index(choice), end=end_of(reason)))
-        if not atoms and body.get("error"):
-            atoms.append(Failed(0))
+                atoms.append(Finish(_index(choice), end=self._end(_index(choice), reason)))
         return atoms
 
     def write(self, body: Body, atoms: Sequence[Atom], *, first: bool, last: bool) -> list[Body]:
@@ -63,26 +70,26 @@ class Chat(Wire):
     def read_body(self, body: Body) -> list[Atom]:
         self._remember(body)
         atoms: list[Atom] = []
-        for choice in dicts(body.get("choices")):
+        for index, choice in [] if body.get("error") else _numbered(body):
             said = choice.get("message")
             if isinstance(said, dict):
-                atoms += _read_said(_index(choice), said, ends=True)
-                atoms.append(Finish(_index(choice), end=end_of(choice.get("finish_reason"))))
+                if said.get("refusal"):
+                    self._refused.add(index)
+                atoms += _read_said(index, said, ends=True)
+                atoms.append(Finish(index, end=self._end(index, choice.get("finish_reason"))))
         return atoms
 
     def write_body(self, body: Body, atoms: Sequence[Atom]) -> Body:
         choices = []
-        for choice in dicts(body.get("choices")):
-            mine = [atom for atom in atoms if atom.choice == _index(choice)]
+        for index, choice in _numbered(body):
+            mine = [atom for atom in atoms if atom.choice == index]
             if not mine:
                 choices.append(choice)
                 continue
             said = _put(choice["message"], mine)
             inserts = [insert for atom in mine for insert in atom.before]
             calls = [
-                self._tool_call(_index(choice), insert.index, insert.call)
-                for insert in inserts
-                if isinstance(insert, Call)
+                self._tool_call(index, insert.index, insert.call) for insert in inserts if isinstance(insert, Call)
             ]
             texts = [insert.text for insert in inserts if isinstance(insert, Say)]
             if calls:
@@ -93,6 +100,9 @@ class Chat(Wire):
         return body | {"choices": choices}
 
     # -- the shapes of this wire
+
+    def _end(self, choice: int, reason: Any) -> End:
+        return End.REFUSAL if choice in self._refused else end_of(reason)
 
     def _remember(self, body: Body) -> None:
         if not self.base and body.get("choices"):
@@ -121,6 +131,11 @@ class Chat(Wire):
 def _index(item: Body, default: int = 0) -> int:
     index = item.get("index")
     return index if isinstance(index, int) else default
+
+
+def _numbered(body: Body) -> list[tuple[int, Body]]:
+    """The choices of a whole response; those without a number are numbered by their place."""
+    return [(_index(choice, place), choice) for place, choice in enumerate(dicts(body.get("choices")))]
 
 
 def _read_said(choice: int, said: Body, ends: bool) -> list[Atom]:

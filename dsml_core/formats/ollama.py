@@ -94,7 +94,7 @@ class Ollama(Wire):
 
 
 def _read_finish(body: Body) -> Finish:
-    return Finish(0, end=end_of(body.get("done_reason")))
+    return Finish(0, end=end_of(body.get("done_reason", "stop")))  # old ones give no reason
 
 
 def _tool_call(call: ToolCall) -> Body:
@@ -103,7 +103,8 @@ def _tool_call(call: ToolCall) -> Body:
 
 def _put(body: Body, atoms: Sequence[Atom]) -> Body:
     """A copy of the message with what the engine decided."""
-    new: Body = dict(body["message"])
+    said = body.get("message")
+    new: Body = dict(said) if isinstance(said, dict) else {"role": "assistant", "content": ""}
     for atom in atoms:
         if isinstance(atom, Delta) and atom.shown is not None:
             new |= dict.fromkeys(atom.fields, atom.shown)

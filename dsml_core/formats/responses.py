@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
 from dsml_core.atoms import Atom, Call, Delta, Failed, Finish, Inner, Native, Open, Say
-from dsml_core.events import ToolCall
+from dsml_core.events import End, ToolCall
 from dsml_core.formats.wire import Body, Wire, dicts, end_of, make_id
 from dsml_core.parts import Part
 
@@ -17,6 +17,7 @@ _CALLS = ("custom_tool_call", "local_shell_call", "shell_call", "apply_patch_cal
 _LISTS = {"content": "content_index", "summary": "summary_index"}  # an item's lists of parts
 _DELTAS = {"output_text.delta": False, "reasoning_text.delta": True, "reasoning_summary_text.delta": True}
 _FINAL = ("response.completed", "response.incomplete")
+_NOT_OVER = ("failed", "cancelled", "in_progress", "queued")  # of a body: no answer, or not all of one
 
 
 class Responses(Wire):
@@ -35,7 +36,9 @@ class Responses(Wire):
     def __init__(self, tools: Any) -> None:
         super().__init__(tools)
         self._native_items: set[int] = set()
-        self._ids: dict[int, str] = {}  # of the provider's items
+        self._ids: dict[int, str | None] = {}  # of the provider's items
+        self._kinds: dict[int, str | None] = {}  # the same for their types
+        self._refused = False
         self._done: dict[int, Body] = {}  # items that are complete, as written, by the client's index
         self._made: list[Body] = []  # items of ours
         self._indexes: dict[Any, int] = {}  # the provider's -> the client's
@@ -114,6 +117,14 @@ class Responses(Wire):
         if "sequence_number" in last:
             self._sequence = int(last["sequence_number"])
 
+    @property
+    def place(self) -> tuple[Any, ...]:
+        return (self.moved, self._written, self._ours, self._sequence)
+
+    @place.setter
+    def place(self, place: tuple[Any, ...]) -> None:
+        self.moved, self._written, self._ours, self._sequence = place
+
     def count(self) -> int | None:
         return self._sequence if self.moved else None
 
@@ -133,7 +144,7 @@ class Responses(Wire):
 
     def read_body(self, body: Body) -> list[Atom]:
         self._remember(body)
-        return self._read_output(body)
+        return [] if body.get("status") in _NOT_OVER else self._read_output(body)
 
     def write_body(self, body: Body, atoms: Sequence[Atom]) -> Body:
         for insert in atoms[-1].before:
@@ -157,18 +168,19 @@ class Responses(Wire):
         if name in _DELTAS and body.get("delta"):
             return [Delta(0, key, body["delta"], reasoning=_DELTAS[name], fields=(name,), parent=index)]
         if name == "output_item.added":
-            return self._read_added(index, body["item"])
+            return self._read_added(index, body["item"]) if isinstance(body.get("item"), dict) else []
         if name == "output_item.done":
             return [Native(0, index, ends=True) if index in self._native_items else Inner(0, index, True, True)]
         if name.startswith("function_call_arguments."):
             return [Native(0, index, arguments=body.get("delta", ""), ends=name.endswith(".done"))]
         if name.endswith("part.added"):
-            part = str(body["part"].get("type"))
+            part = str((body.get("part") or {}).get("type"))
+            self._refused = self._refused or part == "refusal"
             return [Open(0, key, parent=index, reasoning=_TEXTS.get(part, False), bare=part not in _TEXTS)]
         return [Inner(0, key, ends=name.endswith(".done"), closes=name.endswith("part.done"))]
 
     def _read_added(self, index: int, item: Body) -> list[Atom]:
-        self._ids[index] = item.get("id", "")
+        self._ids[index], self._kinds[index] = item.get("id"), item.get("type")
         if item.get("type") in _HOLDERS:
             return [Open(0, index, bare=True)]
         if item.get("type") == "function_call":
@@ -188,16 +200,25 @@ class Responses(Wire):
             for name in _LISTS:
                 for number, part in enumerate(dicts(item.get(name))):
                     key, kind = (index, name, number), str(part.get("type"))
+                    self._refused = self._refused or kind == "refusal"
                     if key not in self.parts and kind in _TEXTS and part.get("text"):
                         atoms.append(Delta(0, key, part["text"], reasoning=_TEXTS[kind], parent=index))
         details = response.get("incomplete_details") or {}
-        return [*atoms, Finish(0, end=end_of(details.get("reason")))]
+        end = End.REFUSAL if self._refused else end_of(details.get("reason") or response.get("status"))
+        return [*atoms, Finish(0, end=end)]
 
     def _index(self, item: Body, position: int) -> int:
-        """The index an item of a whole response had in the stream; a negative one where it was not in it."""
-        if not self._ids:
+        """The index an item of a whole response had in the stream; a negative one where it was not in it.
+
+        Some providers give an item another id there, or none.
+        """
+        own = item.get("id")
+        if not self._ids or (own is not None and self._ids.get(position) == own):
             return position
-        return next((index for index, made in self._ids.items() if made == item.get("id")), -1 - position)
+        known = [index for index, made in self._ids.items() if made == own and own is not None]
+        if known:
+            return known[0]
+        return position if self._kinds.get(position, "") == item.get("type") else -1 - position
 
     def _write_native(self, body: Body, atom: Native) -> list[Body]:
         kind = body["type"].removeprefix("response.")
@@ -215,8 +236,11 @@ class Responses(Wire):
 
     def _write_inner(self, body: Body, atom: Inner) -> Body:
         if atom.part in self.items:
-            return body | {"item": self._write_item(body["item"], body["output_index"])}
-        part = self.parts[atom.part]
+            item = body.get("item")
+            return body | {"item": self._write_item(item, body["output_index"])} if isinstance(item, dict) else body
+        part = self.parts.get(atom.part)
+        if part is None:
+            return body
         if "text" in body:
             return body | {"text": part.visible(body["text"])}
         if atom.closes:

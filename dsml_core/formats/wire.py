@@ -13,13 +13,19 @@ from dsml_core.tools import Tools
 
 Body = dict[str, Any]
 
-# Why an answer ended, in the words of OpenAI, Anthropic, Ollama and of gateways before others' models; any other is a
-# stop. The third is DeepSeek's own, for an answer that it had to leave off.
+# Why an answer ended, in the words of OpenAI, Anthropic, Ollama and of gateways before others' models. Any other may
+# mean that it was left off.
 _ENDS = {
-    "length": End.LENGTH,
-    "max_tokens": End.LENGTH,
-    "insufficient_system_resource": End.LENGTH,
-    "max_output_tokens": End.LENGTH,
+    "stop": End.STOP,
+    "end_turn": End.STOP,
+    "stop_sequence": End.STOP,
+    "pause_turn": End.STOP,
+    "tool_calls": End.STOP,
+    "tool_use": End.STOP,
+    "function_call": End.STOP,
+    "completed": End.STOP,
+    "eos": End.STOP,
+    "eos_token": End.STOP,
     "content_filter": End.REFUSAL,
     "refusal": End.REFUSAL,
     "safety": End.REFUSAL,
@@ -84,6 +90,15 @@ class Wire:
         """A frame that says nothing and shows that the stream lives."""
         raise NotImplementedError
 
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """How far the numbers of the frames are that leave; may be set back to where it was."""
+        return (self.moved,)
+
+    @place.setter
+    def place(self, place: tuple[Any, ...]) -> None:
+        (self.moved,) = place
+
     def number(self, body: Body) -> bool:
         """Count a frame that leaves and give it the numbers that follow from those before; True where they differ."""
         return False
@@ -110,7 +125,7 @@ class Wire:
 
 def end_of(reason: Any) -> End:
     """What a finish reason means for markup that is open."""
-    return _ENDS.get(str(reason).lower(), End.STOP)
+    return _ENDS.get(str(reason).lower(), End.LENGTH)
 
 
 def make_id(prefix: str, *facts: object) -> str:
