@@ -18,6 +18,7 @@ _INLINE: Final = re.compile(r"`+|</?think>")
 # A line that starts a block of its own, and so ends the paragraph before it.
 _BLOCK: Final = re.compile(r"[ \t]*(?:\#{1,6}[ \t]|[-*+][ \t]|\d{1,9}[.)][ \t]|>|`{3}|~{3})")
 _BLOCK_START: Final = re.compile(r"[ \t]*(?:\#{0,6}|[-*+]|\d{1,9}[.)]?|`{1,2}|~{1,2})")
+_HALF: Final = re.compile(r"(?<!`)`{3,}[\w+#.-]*[ \t\r]*\Z")
 _FENCE_SIGN: Final = re.compile("```|~~~")
 # Text without fences and `<think>`, its inline code closed in the line.
 _UNCHANGED: Final = re.compile("(?:[^`~<]++|`[^`\n]++`(?!`)|~(?!~~)|<(?!/?think>))*+")
@@ -134,6 +135,7 @@ class Quoting(Fences):
         self._unread = ""  # of a line that opens a fence, unless a backtick follows
         self._known: dict[int, list[int]] = {}
         self._known_before = 0
+        self._half = 0  # length of an open run that stands where a fence would, but in the middle of its line
 
     def read(self, text: str, at: int) -> None:
         """Read visible text that starts at offset `at`."""
@@ -206,8 +208,13 @@ class Quoting(Fences):
             self.run = 0
         self._quoted_line = quoted
 
+    def _opens(self, line: str) -> re.Match[str] | None:
+        """The end of a fence that was opened in the middle of a line opens none."""
+        return None if self._half and line.strip(" \t\r") == "`" * self._half else super()._opens(line)
+
     def _close_line(self, line: str) -> None:
         super()._close_line(line)
+        self._half = self.run if self.run >= 3 and (self._half or _half_fence(line)) else 0
         self._at += 1
         self._after_markup = self._long_run = False
         self._unread = ""
@@ -231,6 +238,11 @@ class Quoting(Fences):
             return True
         known = self._known.get(length, [])
         return bisect_right(known, at) < len(known)
+
+
+def _half_fence(line: str) -> bool:
+    """True where a line ends in what would open a fence, were it at its start."""
+    return len(line) <= _LINE_LIMIT and _HALF.search(line) is not None
 
 
 def settled(line: str) -> int:
