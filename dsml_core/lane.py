@@ -30,6 +30,10 @@ class Goer(Protocol):
         """Bytes of text that may go by before it has to be told."""
         ...
 
+    def renew(self) -> int:
+        """The room there is once all was told."""
+        ...
+
     def glides(self, text: str) -> bool:
         """True where `text`, behind all that was told, meets the same fate: it is visible at once, or held."""
         ...
@@ -149,7 +153,7 @@ class Lane:
             if match is None:
                 return None
             said, values = match["said"], match.groups()
-        if len(said) > self._room:
+        if len(said) > self._room and len(said) > self._new_room():
             return None
         if _SURE(said) is None and not self._stays(said):
             return self._takes_all(data, said)
@@ -197,6 +201,11 @@ class Lane:
             assert text is not None
             self._told = len(self._said)
             self.goer.glide(text)
+
+    def _new_room(self) -> int:
+        self.tell()
+        self._room = self.goer.renew()
+        return self._room
 
     def _stays(self, said: bytes) -> bool:
         """True where all of the text that stands in a JSON string as `said` meets the fate of that before."""

@@ -52,6 +52,12 @@ class NativeCall:
             return 0
         return _UNWATCHED if self._watch is None else self._watch.room
 
+    def renew(self) -> int:
+        """The room there is once note is taken of all that did."""
+        if self._watch is not None:
+            self._watch.renew()
+        return self.room
+
     def glides(self, text: str) -> bool:
         """True where no markup begins in `text`."""
         return self._watch is None or self._watch.passes(text)

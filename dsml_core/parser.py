@@ -114,6 +114,12 @@ class Parser:
         self._at += len(text)
         self._passed.append(text)
 
+    def renew(self) -> None:
+        """Take note of all that passed by, so that there is room again."""
+        if self._quick and not self._win:
+            self._slow_down()
+            self._speed_up()
+
     def close(self, end: End = End.STOP) -> list[Event]:
         """The text ends here, or its part does; decides all that is held. `feed` may follow."""
         self._slow_down()

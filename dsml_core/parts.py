@@ -139,6 +139,11 @@ class Part:
         alike = self.standing and self.parser.keeps if self.holding else self.started and not self.parser.keeps
         return self.parser.room if alike else 0
 
+    def renew(self) -> int:
+        """The room there is once note is taken of all that did."""
+        self.parser.renew()
+        return self.room
+
     def glides(self, text: str) -> bool:
         """True where `text` is all visible at once, or all held, as the text before."""
         return self.parser.passes(text)

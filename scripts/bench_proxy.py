@@ -255,7 +255,8 @@ def _free_port() -> int:
 LOADS = (
     Load("one stream, as fast as it goes", 1, 4000, 0),
     Load("1 stream, an event a ms", 1, 2000, 1),
-    Load("a held value, as fast as it goes", 1, 4000, 0, held=True),
+    Load("a held value of 16 KB, as fast as it goes", 1, 4000, 0, held=True),
+    Load("a held value of 200 KB, as fast as it goes", 1, 50_000, 0, held=True),
     Load("a held value, an event a ms", 1, 2000, 1, held=True),
     Load("50 streams, an event each 50 ms", 50, 200, 50),
     Load("200 streams, an event each 200 ms", 200, 100, 200),

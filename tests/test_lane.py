@@ -153,6 +153,9 @@ class Listener:
     room: int = 10_000
     told: list[str] = field(default_factory=list)
 
+    def renew(self) -> int:
+        return self.room
+
     def glides(self, text: str) -> bool:
         return "<" not in text
 
