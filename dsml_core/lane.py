@@ -81,6 +81,13 @@ class Lane:
         self._hushed: tuple[bytes, ...] = ()  # what all frames have that leave without their text
         self._count = count
         self._room = goer.room
+        self._forget()
+
+    def _forget(self) -> None:
+        """No frame has gone by."""
+        self._past: list[bytes] = []  # the values of frames that were told, many at a time
+        self._gone = 0  # how many frames these are
+        self._latest: list[bytes] = []  # the values of the last of them, where some vary
         self._said: list[bytes] = []
         self._values: list[bytes] = []
         self._told = 0  # of what was said
@@ -115,8 +122,8 @@ class Lane:
     def again(self, frame: bytes, left: bytes, goer: Goer, count: int | None = None) -> bool:
         """Whether the lane goes on behind `frame`, which did not go by in it and left as `left`."""
         self._count = count
-        self._room = goer.room
-        self._said, self._values, self._told, self.last = [], [], 0, {}
+        self._room, self.last = goer.room, {}
+        self._forget()
         return goer is self.goer and left == self._leaves_as(frame)
 
     def goes_by(self, data: bytes) -> bytes | None:
@@ -167,23 +174,25 @@ class Lane:
 
     def runs(self) -> tuple[Run, Run] | None:
         """The frames that were taken since the lane was entered, as they came and as they left."""
-        if not self._said:
+        frames = self._gone + len(self._said)
+        if not frames:
             return None
-        came = Run(self._shape, b"\n".join(self._values or self._said))
+        came = Run(self._shape, b"\n".join([*self._past, *(self._values or self._said)]))
         if not self._hushed:
             return came, came
         if self._count is not None:
-            varied = [b"%d" % number for number in range(self._count - len(self._said) + 1, self._count + 1)]
+            varied = [b"%d" % number for number in range(self._count - frames + 1, self._count + 1)]
         else:
             at, each = self._names.index("said"), len(self._names)
-            varied = [value for number, value in enumerate(self._values) if number % each != at]
-        return came, Run(self._hushed, b"\n".join(varied or [b""] * len(self._said)))
+            values = came.values.split(b"\n") if each > 1 else []
+            varied = [value for number, value in enumerate(values) if number % each != at]
+        return came, Run(self._hushed, b"\n".join(varied or [b""] * frames))
 
     def settle(self) -> None:
         """Tell what was said."""
         self.tell()
-        if self._values:
-            last = self._values[-len(self._names) :]
+        last = self._values[-len(self._names) :] or self._latest
+        if last:
             self.last = dict(zip(self._names, last, strict=True))
             if self._count is not None:
                 self.last = {name: b"%d" % self._count for name in self.last if name != "said"}
@@ -203,7 +212,13 @@ class Lane:
             self.goer.glide(text)
 
     def _new_room(self) -> int:
+        """All was told: what was said is kept in one piece, for small ones take many times their bytes."""
         self.tell()
+        if self._said:
+            self._past.append(b"\n".join(self._values or self._said))
+            self._gone += len(self._said)
+            self._latest = self._values[-len(self._names) :]
+            self._said, self._values, self._told = [], [], 0
         self._room = self.goer.renew()
         return self._room
 

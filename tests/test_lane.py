@@ -240,6 +240,23 @@ def test_values_that_vary_are_kept_and_the_last_is_known() -> None:
     assert (made.last["n"], made.last["z"], listener.told) == (b"0", b'"2027"', ["onetwothree"])
 
 
+@pytest.mark.parametrize("varying", [(), ("n", "z")])
+@pytest.mark.parametrize("number", [1, 9, 10, 11, 25])
+def test_where_there_is_no_room_left_it_makes_some(number: int, varying: tuple[str, ...]) -> None:
+    listener = Listener(room=20)
+    made = lane(listener, varying)
+    data = [frame("ab", at if varying else 0) for at in range(number)]
+    assert [made.takes(piece) for piece in data] == data
+    assert len(listener.told) == (number - 1) // 10
+    runs = made.runs()
+    assert runs is not None
+    assert runs[0].data() == b"".join(data)
+    made.settle()
+    assert "".join(listener.told) == "ab" * number
+    assert made.last.get("n") == (b"%d" % (number - 1) if varying else None)
+    assert made.takes(frame("x" * 21)) is None
+
+
 def test_frames_that_are_held_leave_with_numbers_of_their_own() -> None:
     left = b'{"n":%d}\n'
     made = Lane.behind(frame("first", 7), left % 3, "text", "first", Listener(), ("n",), 3)
