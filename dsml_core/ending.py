@@ -30,6 +30,8 @@ def finish(hold: Hold, end: End) -> None:
             hold.strip(hold.tail_end, "T8", "closers at the end")
         _finish_partial(hold, end)
     elif hold.state is State.PROSE or (hold.state is State.BLOCK and hold.block is not None and hold.block.decided):
+        if hold.state is State.BLOCK and _residue_goes(hold, end) and hold.tape.cut(hold.out.done, cursor).strip():
+            hold.strip(cursor, "T8", "closers at the end")
         _finish_partial(hold, end)
     else:
         _finish_open(hold, end)

@@ -49,7 +49,8 @@ class Fences:
     @property
     def inside(self) -> bool:
         """True in a fence, and on the very line that opens one."""
-        return self._fence is not None or self._opens(self._line) is not None
+        fenced = self._fence is not None and not self._quote_is_over(self._line)
+        return fenced or self._opens(self._line) is not None
 
     def closes_here(self, suffix: str = "") -> bool:
         """True where the line so far, without `suffix`, closes the fence: a value may end right behind it."""

@@ -125,7 +125,7 @@ class Parser:
         self._slow_down()
         if end is not End.ABORT and end is not End.REFUSAL:
             self._reader.run(final=True)
-            while self._reader.read_again():
+            while self._reader.read_again(end is not End.LENGTH):
                 self._reader.run(final=True)
             ending.finish(self._hold, end)
         strict = self._hold.strict and not (self._hold.exact and self._hold.block is None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dsml_core import gaps, params
-from dsml_core.grammar import CANDIDATE, CANONICAL, CLOSERS, UNFINISHED, Kind, Lexer, Miss, Tag
+from dsml_core.grammar import CANDIDATE, CANONICAL, CLOSERS, OPENERS, UNFINISHED, Kind, Lexer, Miss, Tag
 from dsml_core.hold import Hold, State
 from dsml_core.jsontext import begins_as_json
 from dsml_core.machine import take
@@ -57,13 +57,16 @@ class Reader:
             self._advance_value(cursor)
             self._out.text(cursor)
 
-    def read_again(self) -> bool:
-        """The text ends in a value or a JSON string: its first possible closer counts (T6, T7, T11, T14, T16)."""
+    def read_again(self, stopped: bool) -> bool:
+        """The text ends in a value or a JSON string: its first possible closer counts (T6, T7, T11, T14, T16).
+
+        Not one that a fence protects where the text was cut off (`stopped` is False): the value was not finished.
+        """
         hold = self._hold
         value, strings = hold.value, hold.json
         if hold.spilled:
             return False
-        end = None if value is None else value.loose or value.weak or value.skipped
+        end = None if value is None else value.loose or value.weak or (value.skipped if stopped else None)
         if end is not None:
             params.end_at(hold, end)
         elif strings is not None and strings.inside and strings.skipped is not None:
@@ -119,6 +122,8 @@ class Reader:
         if isinstance(tag, Tag) and tag.kind is Kind.END_TOKEN and tag.name and not self._hold.reasoning:
             return False
         if self._hold.strict and isinstance(tag, Tag):
+            if self._hold.state is State.TAIL and tag.kind in OPENERS and tag.kind is not Kind.BLOCK_OPEN:
+                return False
             return CANONICAL.fullmatch(self.win, index, index + tag.length) is not None
         if self.win[index] in "<\uff1c":
             return True

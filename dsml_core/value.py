@@ -38,6 +38,7 @@ class Weak(NamedTuple):
 
 
 _BOUNDS: Final = frozenset({Kind.BLOCK_OPEN, Kind.INVOKE_OPEN, Kind.PARAM_OPEN})
+_ENDS: Final = frozenset({Kind.INVOKE_CLOSE, Kind.BLOCK_CLOSE})
 _BEHIND: Final = {Kind.BLOCK_OPEN: Kind.INVOKE_OPEN, Kind.INVOKE_OPEN: Kind.PARAM_OPEN}
 _LINE_START: Final = re.compile(r"\n[ \t]*\Z")
 
@@ -63,7 +64,8 @@ class OpenValue:
     weak: Weak | None = None
     loose: Weak | None = None
     skipped: Weak | None = None  # the first closer that only its protection made data (T16)
-    _again: Weak | None = None  # an opener that is data, unless what belongs in it follows directly
+    _again: Weak | None = None  # an opener at a line start: what comes next will tell whether it is data
+    _data: Weak | None = None  # one that is
     _first: str = ""
     _last: str = ""
     _shown: int = 0  # parameters that are open in the CDATA
@@ -93,6 +95,10 @@ class OpenValue:
             return self._skip(tag, at)
         if (fenced or spilled) and self._in_its_fence(tag):
             return self._skip(tag, at)
+        again = self._again
+        if again is not None and again.tag.kind is Kind.INVOKE_OPEN and tag.marked and tag.kind in _ENDS:
+            self.weak, self._again = again, None
+            return Role.NEXT if self.eager else Role.DATA
         if tag.kind in _BOUNDS:
             return Role.NEXT if tag.marked and self._bounds(tag, at) else Role.DATA
         if tag.kind is Kind.PARAM_CLOSE and (tag.marked or closed or not self.marked):
@@ -104,19 +110,32 @@ class OpenValue:
 
     def _bounds(self, tag: Tag, at: int) -> bool:
         """V11, T2: a marked opener in the value shows that this had no closer, unless the model may have meant it as
-        data: a block opener before anything but an invoke, and in the middle of a line an invoke opener before
-        anything but a parameter, or a parameter that the tool does not have.
+        data: one in the middle of a line, but for a parameter that the tool has, and what such an opener holds; a block
+        opener before anything but an invoke; an invoke opener before a parameter's closer.
         """
         again, self._again = self._again, None
-        if again is not None and tag.kind is _BEHIND[again.tag.kind] and self._follows(again, at):
+        data, self._data = self._data, None
+        new_line = _LINE_START.search(self._last) is not None
+        if again is not None and (again.tag.kind is Kind.INVOKE_OPEN or self._holds(again, tag, at)):
             self.weak = again
-        new_line = _LINE_START.search(self._last) is not None and tag.kind is not Kind.BLOCK_OPEN
-        if self.weak is not None or new_line:
+        if self.weak is not None:
             return True
+        if data is not None and self._holds(data, tag, at):
+            self._data = Weak(at, tag)
+            return False
         if tag.kind is Kind.PARAM_OPEN:
-            return self.blank or self.names is None or tag.attrs.get("name", "").strip() in self.names
-        self._again = Weak(at, tag)
+            named = self.names is None or tag.attrs.get("name", "").strip() in self.names
+            return new_line or self.blank or named
+        opener = Weak(at, tag)
+        if new_line or (self.blank and tag.kind is Kind.BLOCK_OPEN):
+            self._again = opener
+        else:
+            self._data = opener
         return False
+
+    def _holds(self, opener: Weak, tag: Tag, at: int) -> bool:
+        """What belongs in `opener` follows it directly."""
+        return tag.kind is _BEHIND.get(opener.tag.kind) and self._follows(opener, at)
 
     def _follows(self, weak: Weak, at: int) -> bool:
         """Only white space stands between `weak` and the tag at `at`."""
@@ -145,7 +164,8 @@ class OpenValue:
         return tag.marked or tag.kind is Kind.PARAM_CLOSE or not (self.marked or tag.kind is Kind.BARE_CLOSE)
 
     def _skip(self, tag: Tag, at: int) -> Role:
-        if self.skipped is None and tag.kind is Kind.PARAM_CLOSE and (tag.marked or not self.marked):
+        inner = self.cdata and not self._last.rstrip().endswith("]]>")  # T14
+        if self.skipped is None and not inner and tag.kind is Kind.PARAM_CLOSE and (tag.marked or not self.marked):
             self.skipped = Weak(at, tag)
         return Role.DATA
 

@@ -40,10 +40,10 @@ PLACES = [
     (f"- {F}\n  code\n  {F}\n", Quote.NONE),
     (f"10. {F}\n    code\n    {F}\n", Quote.NONE),
     (f"- one\n\n  {F}\n", Quote.QUOTED),
-    (f"> {F}\n", Quote.QUOTED),
+    (f"> {F}\n", Quote.NONE),
     (f"> {F}\n> code\n> {F}\n", Quote.NONE),
     (f"> {F}\n> code\n\n", Quote.NONE),
-    (f"> - {F}\n", Quote.QUOTED),
+    (f"> - {F}\n", Quote.NONE),
     (f"-{F}\n\n", Quote.NONE),
     # block quotes
     ("> ", Quote.QUOTED),
