@@ -143,11 +143,10 @@ class Pipe:
         if sent is None:
             self._leave_lane()
         else:
-            sent = data if self.observe else sent
             self._came += len(data)
             self._went += len(sent)
             self.arrivals.add(time.monotonic(), len(data))
-        return sent
+        return data if self.observe and sent is not None else sent
 
     @property
     def passing(self) -> bool:
@@ -267,7 +266,7 @@ class Pipe:
         if runs is not None:
             came, went = runs
             self.other.add_run(came, self._came - len(begun))
-            self.client.add_run(went, self._went - len(begun) if self.observe else self._went)
+            self.client.add_run(went, self._went)
         self.provider.add(begun)
         self._came = self._went = 0
 

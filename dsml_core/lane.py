@@ -68,7 +68,7 @@ class Lane:
     """
 
     def __init__(
-        self, head: bytes, tail: bytes, goer: Goer, varying: tuple[str, ...] = (), count: int | None = None
+        self, head: bytes, tail: bytes, goer: Goer, varying: tuple[str, ...], count: int | None = None
     ) -> None:
         self.goer = goer
         self.last: dict[str, bytes] = {}
@@ -100,7 +100,7 @@ class Lane:
         field: str,
         text: str,
         goer: Goer,
-        varying: tuple[str, ...] = (),
+        varying: tuple[str, ...],
         count: int | None = None,
     ) -> Lane | None:
         """The lane of frames like `frame`, which says `text` in `field`; None where its place is not plain to see.

@@ -145,8 +145,10 @@ class Outlet:
         self.out += pieces
         entry.left = b"".join(pieces)
         for atom in entry.atoms:
-            made = [insert.call for insert in atom.before if isinstance(insert, Call)]
-            self._report.calls += [Recovered(call.name, call.row, call.end - call.start, call.start) for call in made]
+            for insert in atom.before:
+                if isinstance(insert, Call):
+                    call = insert.call
+                    self._report.calls.append(Recovered(call.name, call.row, call.end - call.start, call.start))
             if isinstance(atom, Delta):
                 part = self._wire.parts[atom.part]
                 part.left(atom)

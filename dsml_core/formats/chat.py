@@ -37,13 +37,11 @@ class Chat(Wire):
             return [Failed(0)]
         atoms: list[Atom] = []
         for choice in dicts(body.get("choices")):
-            said = choice.get("delta")
+            said, index = choice.get("delta"), _index(choice)
             if isinstance(said, dict):
-                atoms += _read_said(_index(choice), said, ends=False)
-                if said.get("refusal"):
-                    self._refused.add(_index(choice))
+                atoms += self._said(index, said, ends=False)
             if reason := choice.get("finish_reason"):
-                atoms.append(Finish(_index(choice), end=self._end(_index(choice), reason)))
+                atoms.append(Finish(index, end=self._end(index, reason)))
         return atoms
 
     def write(self, body: Body, atoms: Sequence[Atom], *, first: bool, last: bool) -> list[Body]:
@@ -73,9 +71,7 @@ class Chat(Wire):
         for index, choice in [] if body.get("error") else _numbered(body):
             said = choice.get("message")
             if isinstance(said, dict):
-                if said.get("refusal"):
-                    self._refused.add(index)
-                atoms += _read_said(index, said, ends=True)
+                atoms += self._said(index, said, ends=True)
                 atoms.append(Finish(index, end=self._end(index, choice.get("finish_reason"))))
         return atoms
 
@@ -100,6 +96,11 @@ class Chat(Wire):
         return body | {"choices": choices}
 
     # -- the shapes of this wire
+
+    def _said(self, choice: int, said: Body, ends: bool) -> list[Atom]:
+        if said.get("refusal"):
+            self._refused.add(choice)
+        return _read_said(choice, said, ends)
 
     def _end(self, choice: int, reason: Any) -> End:
         return End.REFUSAL if choice in self._refused else end_of(reason)
